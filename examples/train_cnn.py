@@ -2,8 +2,9 @@
 
 Without options it reads the digits of the package, and after some seconds 99 % of those that it has
 not seen. --mnist FOLDER and --fashion FOLDER take the IDX files of MNIST and Fashion-MNIST, --cifar
-FOLDER the binary files of CIFAR-10, with a small residual network and a longer training. Steps 84
-to 88 build and explain each part.
+FOLDER the binary files of CIFAR-10, with a small residual network and a longer training. Steps
+conv01 to conv13, winograd01 to winograd07 and convlayers01 to convlayers04 to 88 build and explain
+each part.
 """
 
 import argparse
@@ -78,7 +79,7 @@ def cnn(channels, size, width=24):
 
 
 def warp(images, strength):
-    """Each image turned, sheared, resized and moved by random amounts (step 88b)."""
+    """Each image turned, sheared, resized and moved by random amounts (step residual06)."""
     amounts = strength * tinytorch.tensor([0.25, 0.2, 0.15, 0.15, 0.15]).unsqueeze(1)
     turn, shear, size, up, left = (2 * tinytorch.rand(5, len(images)) - 1) * amounts
     cos, sin = (1 + size) * turn.cos(), (1 + size) * turn.sin()

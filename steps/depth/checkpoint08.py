@@ -1,0 +1,237 @@
+"""Step checkpoint08: Nested checkpoints, and modes
+
+Each block of a network is a checkpoint, and the whole network is one as well. In step checkpoint07
+that fails with an error: the outer second run hands out what its nodes have saved, and the nodes of
+the inner block have saved a Dropped. Its values are computed later than `time` says, so they look
+as if they had been modified.
+
+The inner Dropped has the right time, so the outer one leaves the check to it. Depth costs time: a
+block in n checkpoints is computed n + 1 times.
+
+    outer          run 1 (forward)        run 2 (backward)
+      inner          run 1                  run 2, then run 3 for the values
+
+The second thing is a mode (step core41) that changes what is computed, for example to other types.
+The forward pass was in its `with` block, backward is not: the second run would give other numbers.
+So the second run enters the modes of the call again. A mode may remember what it has done, and not
+do it twice: so only nodes that save something are compared, as only they wait for values.
+
+A NodeMode only watches (step core76), so the opposite holds: one that was open in forward is closed
+and must not see the second run, and one that is open in backward must see it. The profiler shows it
+as a part of the node that asked for it.
+
+Changed: Dropped, Segment.
+Try: leave `*self.modes` out. Which error of step checkpoint07 does the demo raise?
+"""
+
+import importlib
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from tinytorch.autograd.engine import NodeMode, grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.node import NOTHING, Function
+from tinytorch.core.device import cpu
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.version import modified_since, next_sequence_nr
+from tinytorch.ops.comparison import equal
+from tinytorch.ops.random import Generator, generator_for
+from tinytorch.profiler import profile
+from tinytorch.random import fork_rng
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison indexing matmul norm reduction sampling shape".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class CheckpointError(RuntimeError):
+    """A function did something else when it was computed again."""
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of a value: itself, or those in tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part)
+
+
+def graph_since(time: int, outputs: Any) -> list[Function]:
+    """The nodes behind `outputs` that were recorded after `time`, the oldest first."""
+    nodes: set = set()
+    waiting = [x.grad_fn for x in tensors_in(outputs)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function) and node.sequence_nr < time and node not in nodes:
+            nodes.add(node)
+            waiting.extend(edge[0] for edge in node.edges if edge is not None)
+    return sorted(nodes, key=lambda node: -node.sequence_nr)
+
+
+def check_unmodified(values: Iterable, time: int) -> None:
+    """Raise RuntimeError if one of the tensors or arrays was written in place after `time`."""
+    for value in values:
+        array = getattr(value, "array", value)
+        if hasattr(array, "base") and modified_since(array, time):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: a checkpoint cannot be computed again as it was"
+            )
+
+
+class Dropped:
+    """Stands for what a node has saved. The first access computes the checkpoint again."""
+
+    segment: "Segment | None" = None  # what is to be computed
+    saved: Any = None  # what it gave, and when
+    time = 0
+
+    def values(self) -> Any:
+        if self.segment is not None:
+            self.segment.recompute()
+        if isinstance(self.saved, Dropped):  # of a checkpoint in the checkpoint
+            return self.saved.values()
+        check_unmodified(self.saved, self.time)
+        return self.saved
+
+    def __iter__(self) -> Iterator:
+        return iter(self.values())
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.values()[number]
+
+    def __len__(self) -> int:
+        return len(self.values())
+
+
+class Segment:
+    """A call whose values are dropped, and all that is needed to repeat it."""
+
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, preserve_rng_state: bool):
+        self.function, self.args, self.kwargs = function, args, kwargs
+        for device in {cpu, *(x.device for x in tensors_in([args, kwargs]))}:
+            generator_for(device, None)  # make it, if nothing was drawn yet
+        default = Generator.default.values() if preserve_rng_state else ()
+        self.random = [(generator, generator.get_state()) for generator in default]
+        self.modes = [mode for mode in state.modes if not isinstance(mode, NodeMode)]
+        self.time = next_sequence_nr()
+
+    def drop(self, outputs: Any) -> None:
+        """Take from the nodes behind `outputs` what they have saved."""
+        nodes = graph_since(self.time, outputs)
+        edges = [edge for node in nodes for edge in node.edges if edge is not None]
+        self.inputs = [edge[0] for edge in edges if isinstance(edge[0], Tensor)]
+        self.inputs += tensors_in([self.args, self.kwargs])
+        nodes = [node for node in nodes if node.saved is not NOTHING]
+        self.recorded = [(type(node), *node.outputs) for node in nodes]
+        self.dropped = []
+        for node in nodes:
+            dropped = Dropped()
+            dropped.segment, node.saved = self, dropped
+            node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
+            # Only the node keeps it alive, so that its values go when backward has used them.
+            self.dropped.append(weakref.ref(dropped))
+
+    def recompute(self) -> None:
+        """Call the function again, and hand out the values that its operations save."""
+        check_unmodified(self.inputs, self.time)
+        before, time = state.modes, next_sequence_nr()
+        state.modes = tuple(mode for mode in before if isinstance(mode, NodeMode))
+        try:
+            with ExitStack() as inside:
+                for context in (fork_rng(enabled=bool(self.random)), enable_grad(), *self.modes):
+                    inside.enter_context(context)
+                for generator, position in self.random:
+                    generator.set_state(position)
+                outputs = self.function(*self.args, **self.kwargs)
+        finally:
+            state.modes = before
+        # Only those that save: autocast, for one, casts a parameter once, and not again.
+        nodes = [node for node in graph_since(time, outputs) if node.saved is not NOTHING]
+        if [(type(node), *node.outputs) for node in nodes] != self.recorded:
+            raise CheckpointError(
+                "the function of a checkpoint has recorded other operations, or results of other "
+                "shapes or types, when it was computed again"
+            )
+        time = next_sequence_nr()
+        for node, reference in zip(nodes, self.dropped, strict=True):
+            node.check_saved()
+            dropped = reference()
+            if dropped is not None:
+                dropped.saved, dropped.time, dropped.segment = node.saved, time, None
+
+
+def checkpoint(
+    function: Callable,
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """function(*args, **kwargs), of which only the arguments and results are kept for backward.
+
+    What its operations have saved is dropped after the call. When backward comes to the first of
+    them, the function is called once more, with the same random numbers (unless preserve_rng_state
+    is False) and under the same modes. Gradients are the same, of any order; it takes the time of
+    a second forward pass. Checkpoints may contain others.
+
+    Raises:
+        NotImplementedError: use_reentrant=True, PyTorch's older form.
+        RuntimeError: in backward: an argument or parameter was changed in place since the call.
+        CheckpointError: in backward: the function does not do the same a second time.
+    """
+    if use_reentrant:
+        raise NotImplementedError("checkpoint needs use_reentrant=False; it is recommended anyway")
+    if use_reentrant is None:
+        warnings.warn(
+            "the use_reentrant parameter should be passed explicitly; tinytorch takes False",
+            stacklevel=2,
+        )
+    if not state.grad_enabled:
+        return function(*args, **kwargs)
+    segment = Segment(function, args, kwargs, preserve_rng_state)
+    outputs = function(*args, **kwargs)
+    segment.drop(outputs)
+    return outputs
+
+
+if __name__ == "__main__":
+    x = tensor([0.5, 2.0], requires_grad=True)
+    calls = []
+
+    def block(x):
+        calls.append("block")
+        return (x * x).tanh()
+
+    def inner(x):
+        return checkpoint(block, x, use_reentrant=False) * x
+
+    (expected,) = grad(((x * x).tanh() * x).sum(), x)
+    y = checkpoint(inner, x, use_reentrant=False)
+    print(len(calls), equal(*grad(y.sum(), x), expected), len(calls))  # -> 1 True 3
+
+    class Doubled(FunctionMode):
+        """tanh is twice as large."""
+
+        def call(self, function, args):
+            out = function.apply(*args)
+            return out * 2.0 if function.__name__ == "Tanh" else out
+
+    with Doubled():
+        y = checkpoint(block, x, use_reentrant=False)
+    (doubled,) = grad(y.sum(), x)
+    print(equal(doubled, *grad(2.0 * block(x).sum(), x)))  # -> True
+    print(state.modes)  # -> ()
+
+    # The profiler that is open in backward sees the second run, within a node.
+    with profile():
+        y = checkpoint(block, x, use_reentrant=False).sum()
+    with profile() as prof:
+        y.backward()
+    print([event.name for event in prof.events()])
+    # -> ['SumBackward0', 'TanhBackward0', 'aten::mul', 'aten::tanh', 'MulBackward0']

@@ -1,0 +1,370 @@
+"""Step compare08: A number that does not fit its type
+
+where(mask, x, 300) puts 300 into a tensor of int8. NumPy casts it without an error: 300 becomes 44,
+which is 300 - 256. A mask value of 1e300 in a float32 tensor becomes inf.
+
+    int8         -128 to 127; other numbers wrap around
+    uint8        0 to 255; -1 is allowed and becomes 255, as in PyTorch
+    float32      up to 3.4e38; larger numbers become inf; inf itself is allowed
+
+The result of an operation on two integer tensors wraps around, as in C. A number that is written in
+a program is different: it is meant exactly. So it is checked before it becomes an element: by
+where, clamp and lerp in this step, and by full and masked_fill in later ones. clamp(x, 0, 300) of
+int8 gave 44 for 100. (In + - * and comparisons a number wraps around, as in PyTorch.)
+
+(PyTorch does the same: "value cannot be converted to type int8_t without overflow".)
+
+Changed: where, clamp, lerp. New: checked_number, check_numbers.
+Try: checked_number(2.9, int32), and then with float16.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import DType, bool_, number_dtype, numpy_dtype, result_type, uint8
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import operands
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import (
+    NaryElementwise,
+    as_type,
+    attach,
+    compute,
+    entry,
+    is_float,
+    require_tensors,
+)
+
+
+class NondifferentiableElementwise(Function):
+    """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
+
+    elementwise = True
+    differentiable = False
+    formula: Callable
+
+    def forward(ctx, *inputs: Any) -> Any:
+        return ctx.formula(ctx.xp, *inputs)
+
+
+def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
+    """A line of the table for one input: a question with a boolean answer for each element."""
+    function = entry(name, NondifferentiableElementwise, formula or name)
+
+    def operation(input: Tensor) -> Tensor:
+        """The answer for each element, in the shape of `input`."""
+        return function.apply(input)
+
+    return attach(name, written)(operation)
+
+
+def relation(
+    names: str, formula: Any, operators: str = "", numbers: int = 1
+) -> Callable[[Tensor, Any], Tensor]:
+    """A line of the table for two inputs, which are brought to one type.
+
+    `numbers` is how many of them may be Python numbers: none, the second, or either. For an operand
+    that is neither a tensor nor a number, an operator returns NotImplemented: `x == None` is False.
+    """
+    function = entry(names, NondifferentiableElementwise, formula)
+
+    def operation(input: Tensor, other: Any) -> Tensor:
+        both = isinstance(input, Tensor) and isinstance(other, Tensor)
+        if not (both and input.array.dtype is other.array.dtype):
+            # At least one of the two must be a tensor.
+            given = (input, other)[: 2 - numbers or not isinstance(other, Tensor)]
+            require_tensors(names.split()[0], given)
+            if not (is_float(input) and other.__class__ in (int, float)):
+                input, other = operands(input, other)
+        return function.apply(input, other)
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        known = isinstance(other, (Tensor, int, float, np.generic, np.ndarray))
+        return operation(self, other) if known else NotImplemented
+
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    for name in operators.split():
+        tensor_method(name)(in_place(operation) if name.startswith("__i") else operator)
+    return attach(names)(operation)
+
+
+eq = relation("eq", "equal", "__eq__")
+ne = relation("ne not_equal", "not_equal", "__ne__")
+lt = relation("lt less", "less", "__lt__")
+le = relation("le less_equal", "less_equal", "__le__")
+gt = relation("gt greater", "greater", "__gt__")
+ge = relation("ge greater_equal", "greater_equal", "__ge__")
+
+isnan = predicate("isnan")
+isinf = predicate("isinf")
+isfinite = predicate("isfinite")
+# Comparisons take a fifth of the time of the array library's logical functions for numbers.
+logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
+logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
+logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
+logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
+
+
+# Bit by bit for integers, logical for booleans: mask & other, ~mask.
+bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
+bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
+bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
+bitwise_not = predicate("bitwise_not", "invert", written=True)
+invert = tensor_method("__invert__")(bitwise_not)
+
+
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+
+
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+
+
+lshift_from = tensor_method("__rlshift__")(lambda self, other: bitwise_left_shift(other, self))
+
+
+rshift_from = tensor_method("__rrshift__")(lambda self, other: bitwise_right_shift(other, self))
+
+
+# Whether |a - b| <= atol + rtol * |b|.
+IsClose = entry(
+    "isclose", NondifferentiableElementwise, lambda xp, a, b, *limits: xp.isclose(a, b, *limits)
+)
+
+
+@tensor_method("isclose")
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """|input - other| <= atol + rtol * |other|, for each pair.
+
+    Raises:
+        RuntimeError: the dtypes differ, or a tolerance is negative.
+    """
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    if rtol == atol == 0 and not input.is_floating_point():
+        return eq(input, other)  # the sum above is a float64, which has 53 bits
+    return IsClose.apply(input, other, rtol, atol, equal_nan)
+
+
+@tensor_method("allclose")
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close: see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+
+
+@tensor_method("equal")
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape and the same elements."""
+    return input.array.shape == other.array.shape and bool(eq(input, other).array.all())
+
+
+class Clamp(Function):
+    """y = x between low and high. The gradient passes inside and at the bounds; outside it goes to
+    the bound that took the place of x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, low: Any, high: Any) -> Any:
+        ctx.saved = (x, low, high)
+        if x.dtype.kind == "f":  # with two numbers clip takes half of the time
+            low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
+        return ctx.xp.clip(x, low, high)
+
+    def backward(ctx, g: Any) -> Any:
+        x, low, high = ctx.saved
+        inside = (low is None or x >= low) & (high is None or x <= high)
+        return (
+            g * inside,
+            None if ctx.edges[1] is None else g * ((x < low) & (high is None or low < high)),
+            None if ctx.edges[2] is None else g * ((x > high) | (low is not None and low > high)),
+        )
+
+
+def checked_number(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: a fraction is cut off for integer types, and negative
+    numbers wrap around for unsigned ones.
+
+    Raises:
+        RuntimeError: the number does not fit the type, as no complex one does.
+        TypeError: it is not a number.
+    """
+    usual = type(number) in (float, int) and dtype.is_floating_point
+    if usual and not 6e4 < abs(number) < math.inf:
+        return float(number)  # all float types hold it, and inf and nan
+    if isinstance(number, complex):
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    number_dtype(number)  # raises TypeError
+    array, fits = np.asarray(0), True
+    if dtype.category == 1:
+        limits = np.iinfo(numpy_dtype(dtype))
+        wraps = not dtype.is_signed and not isinstance(number, float)
+        fits = (-limits.max if wraps else limits.min) <= number <= limits.max
+    if fits:
+        with np.errstate(all="ignore"):  # a new thread has not silenced NumPy yet
+            array = np.asarray(number).astype(numpy_dtype(dtype))
+        fits = not np.isinf(array) or abs(number) == math.inf
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()
+
+
+def check_numbers(*inputs: Any) -> DType:
+    """The type of the result of tensors and numbers. None stands for no input.
+
+    Raises:
+        RuntimeError: a number does not fit this type.
+        TypeError: an input is neither a tensor nor a number.
+    """
+    first, *others = [x for x in inputs if x is not None]
+    numbers = [x for x in others if not isinstance(x, Tensor)]
+    usual = is_float(first) and len(numbers) == len(others)
+    dtype = first.dtype if usual else result_type(first, *others)
+    for number in numbers if isinstance(first, Tensor) else (first, *numbers):
+        checked_number(number, dtype)
+    return dtype
+
+
+@attach("clamp clip")
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None.
+
+    Raises:
+        RuntimeError: a number does not fit the type of the result, or both are None.
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    check_numbers(input, min, max)
+    return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
+
+
+# With one bound alone.
+clamp_min = attach("clamp_min")(lambda input, min: clamp(input, min))
+clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
+
+
+class Where(Function):
+    """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
+
+    elementwise = True
+
+    def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
+        ctx.saved = (condition,)
+        return ctx.xp.where(condition, a, b)
+
+    def backward(ctx, g: Any) -> Any:
+        (condition,) = ctx.saved
+        return None, g * condition, g * ~condition
+
+
+@checked
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
+
+    where(condition) alone is `condition.nonzero(as_tuple=True)`.
+
+    Raises:
+        RuntimeError: the condition is not boolean, or a number does not fit the type of the other.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype is uint8:  # masks of older programs, before PyTorch had booleans
+        condition = condition != 0
+    if condition.dtype is not bool_:
+        raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
+    if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
+        return Where.apply(condition, input, other)
+    dtype = check_numbers(input, other)
+    return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
+
+
+@tensor_method("where")
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The elements of this tensor where `condition` holds, else those of `other`."""
+    return where(condition, self, other)
+
+
+def interpolate(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+    """a + weight * (b - a), computed from the nearer end, so that both ends are exact."""
+    step = b - a
+    if isinstance(weight, float):
+        return a + weight * step if weight < 0.5 else b - (1 - weight) * step
+    return xp.where(weight < 0.5, a + weight * step, b - (1 - weight) * step)
+
+
+Lerp = entry(
+    "lerp",
+    NaryElementwise,
+    interpolate,
+    derivatives=(
+        lambda xp, g, a, b, weight: g * (1 - weight),
+        lambda xp, g, a, b, weight: g * weight,
+        lambda xp, g, a, b, weight: g * (b - a),
+    ),
+)
+
+
+@checked
+@attach("lerp")
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input): a point between the two.
+
+    Raises:
+        RuntimeError: the dtypes differ, or the weight does not fit the type.
+        NotImplementedError: the type is an integer type.
+    """
+    if not input.is_floating_point():
+        raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    check_numbers(input, weight)
+    return compute(Lerp, (input, end, weight), "f", 1)
+
+
+if __name__ == "__main__":
+    from tinytorch.core.dtype import float32, int8
+    from tinytorch.core.tensor import tensor
+
+    mask, x = tensor([True, False]), tensor([1, 2], dtype=int8)
+    # What NumPy does.
+    print(np.asarray(300).astype(np.int8), np.asarray(1e300).astype(np.float32))  # -> 44 inf
+
+    for number, dtype in ((300, int8), (-1.0, uint8), (1e300, float32), (1j, int8), ("1", float32)):
+        try:
+            checked_number(number, dtype)
+        except (RuntimeError, TypeError) as error:
+            print(type(error).__name__, error)
+    # -> RuntimeError value cannot be converted to tinytorch.int8 without overflow: 300
+    # -> RuntimeError value cannot be converted to tinytorch.uint8 without overflow: -1.0
+    # -> RuntimeError value cannot be converted to tinytorch.float32 without overflow: 1e+300
+    # -> RuntimeError value cannot be converted to tinytorch.int8 without overflow: 1j
+    # -> TypeError ...
+    print(checked_number(127, int8), checked_number(2.9, int8), checked_number(-1, uint8))
+    # -> 127 2 255
+    print(checked_number(float("inf"), float32))  # -> inf
+
+    print(where(mask, 7, x).tolist())  # -> [7, 2]
+    point = tensor([1.0])
+    for call in (
+        lambda: where(mask, 300, x),
+        lambda: clamp(x, -200, 0),
+        lambda: lerp(point, point, 1e39),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            print("refused:", error.args[0].split(":")[1].strip())
+    # -> refused: 300
+    # -> refused: -200
+    # -> refused: 1e+39

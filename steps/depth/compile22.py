@@ -1,0 +1,523 @@
+"""Step compile22: Compiling a module: OptimizedModule
+
+So far compile(model) returns a function. But programs need more of a network: parameters() for the
+optimizer, train() and eval(), state_dict() for a file, hooks. So the compiled network is a Module
+with one submodule, the original network. Only its call is compiled; attributes that the wrapper
+does not have are looked up in the network:
+
+    OptimizedModule
+        _orig_mod: Sequential(...)           the same parameters, not copies
+
+The keys of its state_dict are "_orig_mod.0.weight" and so on, as in PyTorch. Hooks of submodules
+run during the trace.
+
+compile() gets PyTorch's arguments. `mode` and `options` have no effect here, but an unknown mode or
+backend is an error. Without a model, compile is a decorator:
+
+    @compile(fullgraph=True)
+    def f(x): ...
+
+A deep copy shares nothing: it has its own network and its own graphs.
+
+The trap: copy creates an empty object first, and looks up attributes in it. __getattr__ must not
+look up `_orig_mod` through itself then, or it never ends.
+
+PyTorch uses the same name, OptimizedModule.
+
+New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
+Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
+"""
+
+import copy
+import functools
+import importlib
+import threading
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.build import CompilerError
+from tinytorch.compiler.capture import Break, capture, tracing_lock
+from tinytorch.compiler.entry import Entry
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.guards import (
+    Watch,
+    call_key,
+    describe_modes,
+    is_library,
+    no_effects,
+    objects_in,
+)
+from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.simplify import simplify
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.state import state
+from tinytorch.core.tensor import tensor
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import BatchNorm1d
+from tinytorch.ops.creation import ones
+from tinytorch.ops.random import manual_seed, randn
+from tinytorch.optim.adam import Adam
+
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 19  # calls in a row that have no graph; then only one of so many looks for one
+
+
+FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
+
+
+class Unsupported(RuntimeError):
+    """With fullgraph=True: something in the function cannot be part of one graph."""
+
+
+class SideEffect(Break):
+    """The function has changed a variable of the program."""
+
+
+def example_of(node: Node) -> np.ndarray | None:
+    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
+    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
+
+
+def generate(
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
+    """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
+    if callable(backend):
+        return backend(graph, [example_of(node) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    kind = "cuda" if device.type == "cuda" else "c"
+    if backend not in ("inductor", "numpy", kind):
+        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
+    if backend != "numpy":
+        try:
+            return compile_graph(graph, kind, device.xp, shared)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
+
+
+def parts_of(found: Iterable, whole: Any) -> list[Module]:
+    """The modules to compile where a function cannot be: the outermost of those that were found
+    and of those in `whole`, a module which is the function itself.
+
+    A layer of the package is left out: it is few operations, and a compiled call costs some, too.
+    """
+    found = [*found, *(whole.modules() if isinstance(whole, Module) else ())]
+    modules = [x for x in found if isinstance(x, Module) and x is not whole]
+    inside = {x for module in modules for x in module.modules() if x is not module}
+    queue, parts = [x for x in dict.fromkeys(modules) if x not in inside], []
+    for module in queue:
+        children = list(module.children())
+        if type(module).forward is Module.forward:  # a list of modules
+            queue += children
+        elif children or not is_library(type(module)):
+            parts.append(module)
+    return parts
+
+
+@dataclass(eq=False, slots=True)  # slots: a Watch does not look inside
+class Compiled:
+    """What stands for a function: its graphs, for each kind of arguments.
+
+    Attributes:
+        function: the program's function.
+        entries: key of a call -> its graphs; those whose guards fail are passed over.
+        breaks: key of a call -> why it runs in eager.
+        effects: the keys of calls that changed a variable of the program when they were traced.
+        parts: the modules that are compiled instead when it does, and what stands for each.
+        log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        running: how many threads run the parts.
+        making: held while a graph is made for this function, code included.
+    """
+
+    function: Callable
+    backend: Any = "inductor"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    breaks: dict[tuple, str] = field(default_factory=dict)
+    effects: set[tuple] = field(default_factory=set)
+    parts: dict[Module, Callable] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=50))
+    count: int = 0
+    full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    running: int = 0
+    making: Any = field(default_factory=threading.RLock)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        modes = describe_modes(state.modes) if state.modes else ()
+        if modes is None or tracing.trace is not None:
+            return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
+            key, tensors = call_key(args, kwargs, modes)
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
+        if entry is None:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
+        stream = None if entry.generator is None else entry.generator.get_state()
+        try:
+            result = entry.run((self.function, args, kwargs), sources, arrays)
+        except CheckFailed as error:
+            self.note(f"runs in eager: {error}")
+            entry.failures += 1
+            if entry.failures > FAILURES:
+                self.refuse(key, f"{error}, {entry.failures} times")
+            if stream is not None:
+                entry.generator.set_state(stream)
+            return self.in_eager(args, kwargs)
+        entry.failures = 0
+        return result
+
+    def note(self, text: str) -> None:
+        """Adds to the log."""
+        self.log.append(text)
+
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
+        for entry in self.entries.get(key, ()):
+            reason = entry.changed(tensors)
+            if reason is None:
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        traced_in_vain = len(self.breaks.keys() | self.effects)
+        if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
+            self.full = True
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
+        found: list = []
+        try:
+            entry = self.compiled(*call, found)
+        except Break as reason:
+            if isinstance(reason, SideEffect) and key not in self.effects:
+                self.effects.add(key)  # the call may fill a cache: the next one is traced again
+                self.kinds[without_numbers(key)] -= 1
+                self.note(f"runs in eager this time: {reason}")
+                return None
+            if self.fullgraph:
+                raise Unsupported(str(reason)) from reason
+            self.compile_parts(found)
+            return self.refuse(key, str(reason))
+        except Exception as error:  # in eager, the program's own error is raised where it belongs
+            if self.fullgraph:
+                raise
+            return self.refuse(key, f"{type(error).__name__}: {error}")
+        self.effects.discard(key)
+        self.entries.setdefault(key, []).append(entry)
+        self.count += 1
+        return entry
+
+    def refuse(self, key: tuple, reason: str) -> None:
+        """Notes why a call runs in eager, and all calls like it."""
+        self.note(f"runs in eager: {reason}")
+        self.breaks[key] = reason
+        self.entries.pop(key, None)
+
+    def compile_parts(self, found: list) -> None:
+        """Notes which of the modules that were found are compiled when the function is not."""
+        whole = getattr(self.function, "__self__", self.function)
+        with tracing_lock:  # another thread may be in the loops of in_eager
+            for module in parts_of(found, whole):
+                if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
+                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    self.parts[module] = part
+
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is, with its parts compiled."""
+        if not self.parts:
+            return self.function(*args, **kwargs)
+        with tracing_lock:
+            self.running += 1
+            for module, part in self.parts.items():
+                vars(module).setdefault("forward", part)  # hides the method of the class
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            with tracing_lock:
+                self.running -= 1
+                for module, part in () if self.running else self.parts.items():
+                    if vars(module).get("forward") is part:
+                        del vars(module)["forward"]
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict, found: list) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
+        known = list(dict.fromkeys([*tensors, *watch.tensors]))
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+            if reason := watch.changed():
+                raise Break(f"the function changes a variable of the program: {reason}")
+        except BaseException as error:  # the function is going to run in eager
+            effect = isinstance(error, Break) and watch.changed()
+            watch.restore()
+            found += watch.keep
+            if effect:
+                raise SideEffect(str(error)) from error
+            raise
+        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+        places = [numbers.get(id(source.tensor)) for source in captured.sources]
+        for source, place in zip(captured.sources, places, strict=True):
+            source.tracer = source.edge = source.view = source.grad = None
+            if place is not None:  # the arguments of this call are not kept
+                source.tensor = source.array = None
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict, found: list) -> Entry:
+        """Traces the function, and generates code for it. What it sees when the trace fails is
+        added to `found`."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs, found)
+        graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
+        seconds = time.perf_counter() - start
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+
+
+BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
+
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class OptimizedModule(Module):
+    """A network that is compiled. It shares its parameters and buffers with `_orig_mod`."""
+
+    def __init__(self, module: Module, **options: Any):
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__.update(options=options, compiled=Compiled(module, **options))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:  # a copy that is not filled yet
+            raise AttributeError(name)
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(self._orig_mod, name)
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != "compiled"}
+
+    def __setstate__(self, state: dict) -> None:
+        """A copy is compiled by itself."""
+        compiled = Compiled(state["_modules"]["_orig_mod"], **state["options"])
+        self.__dict__.update(state, compiled=compiled)
+
+
+def compile(
+    model: Callable | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable = "inductor",
+    mode: str | None = None,
+    options: dict | None = None,
+    disable: bool = False,
+) -> Any:
+    """A function or network that runs as generated code, and gives what it gave before.
+
+    The first call traces it: it runs once on arrays that write down what is done to them. Later
+    calls of the same kind run the code that was generated from that. Also a decorator:
+    `@compile` or `@compile(fullgraph=True)`.
+
+    Args:
+        model: a function or a Module.
+        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
+            without it the function then runs as it is.
+        dynamic: each size, and each Python number among the arguments, has a graph of its own: no
+            graph is for all sizes. None or True: after two that differ only in sizes or numbers, a
+            call with others runs in eager, and is compiled when it has come three times in the
+            last 50 such calls. False: it is compiled at once. At most 8 graphs are made.
+        backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
+            "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
+            (graph, example arrays) -> function from a list of arrays to a list of arrays.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: nothing is tuned by
+            measuring, and there are no CUDA graphs. CuPy raises an error when cuBLAS is called
+            while a stream is being recorded, so that a graph could hold no product of matrices.
+        options: has no effect.
+        disable: return the model as it is.
+    Raises:
+        RuntimeError: there is no such backend or mode.
+        TypeError: the model is not callable.
+    """
+    if model is None:
+        settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode)
+        return functools.partial(compile, **settings, options=options, disable=disable)
+    if not callable(model):
+        raise TypeError(f"compile(): argument 'model' must be callable, not {type(model).__name__}")
+    if not callable(backend) and backend not in BACKENDS:
+        raise RuntimeError(f"Invalid backend: {backend!r}, known are {', '.join(BACKENDS)}")
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
+    if disable:
+        return model
+    chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    if isinstance(model, Module):
+        return OptimizedModule(model, **chosen)
+    compiled = Compiled(model, **chosen)
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    call.compiled = compiled
+    return call
+
+
+def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
+    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
+    if function is None:
+        return disable
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            raise Break(f"{function.__name__} is disabled")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_compiling() -> bool:
+    """Whether the program runs on tracers now."""
+    return tracing.trace is not None
+
+
+if __name__ == "__main__":
+    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    importlib.import_module("tinytorch.core.printing")
+
+    manual_seed(0)
+    model = Sequential(Linear(4, 8), ReLU(), BatchNorm1d(8), Linear(8, 2))
+    network = compile(model, fullgraph=True, mode="max-autotune")
+    x = randn(16, 4)
+    print(type(network).__name__, list(network.state_dict())[0])
+    # -> OptimizedModule _orig_mod.0.weight
+    print("shared:", next(network.parameters()) is next(model.parameters()))  # -> shared: True
+    print("an attribute of the network:", network.append == model.append)
+    # -> an attribute of the network: True
+
+    optimizer, target = Adam(network.parameters(), 0.05), (x[:, 0] > 0).long()
+    for _ in range(50):
+        loss = cross_entropy(network(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("learned:", loss.item() < 0.05, "graphs:", network.compiled.count)
+    # -> learned: True graphs: 1
+    network.eval()
+    print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
+    # -> evaluation: False True
+
+    twin = copy.deepcopy(network)
+    try:
+        getattr(object.__new__(OptimizedModule), "anything")  # noqa: B009
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
+    print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
+    # -> a copy: False 0.0
+
+    @compile(backend="eager")
+    def f(x):
+        return x + 1
+
+    print(f(ones(1)).item(), compile(model, disable=True) is model)  # -> 2.0 True
+    for wrong in ({"backend": "fortran"}, {"mode": "fast"}, {"model": 3}):
+        try:
+            compile(**{"model": model, **wrong})
+        except (RuntimeError, TypeError) as error:
+            print(str(error)[:50])
+    # -> Invalid backend: 'fortran', known are inductor, c,
+    # -> Unrecognized mode='fast', should be one of: defaul
+    # -> compile(): argument 'model' must be callable, not
+
+    # A backend of your own gets a graph, and examples of its inputs.
+    examples = []
+
+    def backend(graph, inputs):
+        examples.append([None if x is None else x.shape for x in inputs])
+        return functools.partial(graph.run, np)
+
+    compile(Embedding(3, 2), backend=backend)(tensor([1])).sum().backward()
+    print(sorted(map(str, examples)))
+    # -> ['[(1,), (3, 2)]', '[None, (1, 2)]']

@@ -1,0 +1,319 @@
+"""Step core65: One backward pass from several losses
+
+x.backward() starts at one tensor. Often a network has several results with a loss each, and they
+share most of the graph. Calling backward for each of them goes through the shared part again every
+time. The demo counts: a rule that two results share runs twice.
+
+A pass can start at several tensors: the heap simply begins with more than one node (step 16). All
+gradients that arrive at a shared node are added before it is taken from the heap, so every rule
+runs once. Since derivatives are linear, the result is the sum of both gradients:
+
+    d(a + b)/dx = da/dx + db/dx
+
+run_backward prepares such a pass. It takes a tensor or a sequence of them (as_sequence), finds the
+gradient to start from for each (starting_gradients: the one that is given, or 1 for a single
+element), switches recording on or off, and runs the pass. (It sets the switch itself: a with block
+of set_grad_enabled makes an object for each backward.) x.backward() is the case of one result.
+
+In PyTorch this is torch.autograd.backward([a, b]), which step core74 adds. grad(), the next step,
+uses run_backward too.
+
+Changed: tensor_backward. New: run_backward, starting_gradients, as_sequence.
+Try: run_backward([a, a], None, False) for a scalar a. What is the gradient, and why?
+"""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.version import bump_version, last_write, next_sequence_nr
+from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
+
+
+def edge_of(tensor: Tensor) -> tuple | None:
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
+    """Carry the gradients `grads` of `edges` to the leaves: {leaf: gradient}.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+
+    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
+    differentiated or if a mode wants to see each operation.
+    """
+    arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
+    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap: list = []
+    while True:
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword costs more than the test)
+            if edge is None or grad is None:
+                continue
+            node, number = edge
+            if node.several:
+                add_part(arrived, heap, node, number, grad)
+            elif node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heappush(heap, (node.sequence_nr, node))
+            elif node in own:
+                arrived[node] += grad
+            else:
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
+                if not as_tensors:
+                    own.add(node)
+        if not heap:
+            return arrived
+        sequence_nr, node = heappop(heap)
+        grad = arrived.pop(node)
+        if last_write[0] < sequence_nr:
+            node.check_saved()
+        if node.plain and not as_tensors:
+            grads = node.backward(grad)
+        else:
+            grads = general_step(node, grad, as_tensors)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges = node.edges
+
+
+def add_part(arrived: dict, heap: list, node: Function, number: int, grad: Any) -> None:
+    """Add to the gradient of output `number` of a node with several outputs."""
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.sequence_nr, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
+
+
+def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
+    """The backward of a node that has several outputs, was broadcast, or works on Tensors."""
+    grads = list(grad) if node.several else [grad]
+    xp, device = node.device.xp, node.device
+    if node.several and node.materialize_grads:
+        for number, like in enumerate(node.outputs):
+            if grads[number] is None and like is not None:
+                zeros = xp.zeros(*like)
+                grads[number] = wrap(zeros, device) if as_tensors else zeros
+    if node.takes_tensors and not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    on_tensors = as_tensors or node.takes_tensors
+    results = node.gradients(grads) if on_tensors else node.backward(*grads)
+    if results.__class__ is not tuple:
+        results = (results,)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.takes_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is None:
+        leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
+    else:
+        bump_version(leaf._grad.array)  # a graph may have saved it
+        leaf._grad.array += grad
+
+
+def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
+    """The given gradients, or ones for scalars."""
+    checked = []
+    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
+        if not output.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if grad is None:
+            if output.array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            ones = output.device.xp.ones(output.array.shape, output.array.dtype)
+            grad = wrap(ones, output.device)
+        checked.append(grad)
+    return checked
+
+
+def as_sequence(value: Any) -> tuple:
+    return () if value is None else (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def run_backward(tensors: Any, grad_tensors: Any, create_graph: bool) -> dict:
+    """backward_pass, from arguments as people write them, with recording set to create_graph."""
+    roots = as_sequence(tensors)
+    given = as_sequence(grad_tensors) or (None,) * len(roots)
+    as_tensors = create_graph or bool(state.modes)
+    before = state.grad_enabled
+    state.grad_enabled = create_graph
+    try:
+        grads = starting_gradients(roots, given)
+        grads = grads if as_tensors else [grad.array for grad in grads]
+        return backward_pass([edge_of(x) for x in roots], grads, as_tensors)
+    finally:
+        state.grad_enabled = before
+
+
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    gradient is that of some number with respect to this tensor; a single element may leave it out,
+    which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
+    """
+    arrived = run_backward(self, gradient, create_graph)
+    for leaf, grad in arrived.items():
+        accumulate(leaf, grad)
+
+
+class CustomFunction(Function):
+    """Base of user-defined differentiable functions; its public name is autograd.Function.
+
+    forward(ctx, ...) and backward(ctx, ...) are static methods that work on Tensors; forward is not
+    recorded. backward gets one gradient for each output and returns one for each argument.
+    """
+
+    takes_tensors = True
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        ctx = new(cls)
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next((x.device for x in args if isinstance(x, Tensor)), cpu)
+        ctx.xp = ctx.device.xp
+        record = any(ctx.needs_input_grad) and state.grad_enabled
+        with no_grad():
+            results = cls.forward(ctx, *args)
+        several = isinstance(results, tuple)
+        outputs = results if several else (results,)
+        if record:
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.saves = ctx.roles_of((), outputs)
+            ctx.record_outputs(outputs)
+            ctx.several = len(outputs) > 1
+            saved = zip(ctx.saved, ctx.saves, strict=True)
+            ctx.saved = tuple(x if role is None else x.array for x, role in saved) or NOTHING
+        return results
+
+    def save_for_backward(ctx, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward, where they are `ctx.saved_tensors`."""
+        ctx.saved = tensors
+
+    @property
+    def saved_tensors(ctx) -> tuple:
+        return tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
+
+    def saved_tensor(ctx, number: int) -> Any:
+        """A saved output comes from this node; other saved tensors are as the user saved them."""
+        value = ctx.saved[number]
+        return value if isinstance(value, Tensor) else Function.saved_tensor(ctx, number)
+
+    def saved_arrays(ctx) -> list:
+        return [getattr(x, "array", x) for x in ctx.saved]
+
+    def gradients(ctx, grads: list) -> Any:
+        return type(ctx).backward(ctx, *grads)
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return g * ctx.saved[0]
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    return Exp.apply(input)
+
+
+class Sum(Function):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: the gradient is repeated."""
+
+    def forward(ctx, x: Any) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, ())
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+@tensor_method("sum")
+def sum(input: Tensor) -> Tensor:
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
+
+
+if __name__ == "__main__":
+
+    def message(action, *args):
+        try:
+            action(*args)
+        except RuntimeError as error:
+            return str(error)
+
+    class Loud(Function):
+        """A copy of x that says when its rule runs."""
+
+        def forward(ctx, x):
+            return x.copy()
+
+        def backward(ctx, g):
+            print("the rule runs")
+            return g
+
+    ones = tensor([1.0, 1.0])
+    x = tensor([1.0, 2.0], requires_grad=True)
+
+    shared = Loud.apply(x * x)
+    a, b = shared.sum(), (shared * 10.0).sum()
+    a.backward()  # -> the rule runs
+    b.backward()  # -> the rule runs
+    print("one by one:", x.grad)  # -> one by one: tensor([22.0, 44.0])
+
+    arrived = run_backward([a, b], None, False)  # -> the rule runs
+    print("at once:", arrived[x])  # -> at once: [22. 44.]
+
+    arrived = run_backward([x * x, x * 10.0], [ones, ones * 2.0], False)
+    print("with gradients:", arrived[x])  # -> with gradients: [22. 24.]
+    arrived = run_backward(x * x, ones, True)
+    print("recorded:", arrived[x], arrived[x].requires_grad)
+    # -> recorded: tensor([2.0, 4.0]) True
+    y = x * x
+    with no_grad():  # what is recorded depends on create_graph alone
+        print(run_backward(y, ones, True)[x].requires_grad)  # -> True
+
+    x.grad = None
+    (x * x).sum().backward()
+    print("backward as before:", x.grad)  # -> backward as before: tensor([2.0, 4.0])
+    print(message(run_backward, [a, ones], None, False))
+    # -> element 1 of tensors does not require grad and does not have a grad_fn
+    print(message((x * x).backward))  # -> grad can be implicitly created only for scalar outputs

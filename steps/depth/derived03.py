@@ -1,0 +1,306 @@
+"""Step derived03: Catalogue: more operations made of others
+
+Each of these stood in the way of a well-known program. As in step derived01, existing operations do
+the work and bring the derivatives. Read logaddexp and tensordot, and skim the rest.
+
+    index_fill         a number in whole slices: the Transformer's label smoothing clears padding
+    masked_scatter     values under a mask, in order: picture features among the words
+    take_along_dim     gather that broadcasts: what argsort found, looked up
+    tensordot          a product over pairs of dimensions: two permutes around one matmul
+    cross              the vector that is perpendicular to two others: the axes of a camera
+    logaddexp          log(exp(a) + exp(b)): sums of probabilities that are kept as logarithms
+    logit              log(p / (1 - p)), the inverse of sigmoid
+    nansum, nanmean    over the elements that are known
+    diff               differences of neighbours
+    baddbmm            beta * input + alpha * (a @ b), for batches
+
+logaddexp by its formula overflows: exp(100) is inf in float32. With m, the larger of the two, taken
+out, log(exp(a) + exp(b)) = m + log(exp(a - m) + exp(b - m)), no exponent is above 0. For the
+derivative m is a constant: it cancels. The trap is a = b = -inf, probability 0 twice, where a - m
+is inf - inf.
+
+New: the functions of the table, and index_fill_, masked_scatter_, logit_ and baddbmm_.
+Try: leave the line with `math.inf` out, and look at the last logaddexp.
+"""
+
+import importlib
+import math
+from typing import Any
+
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import bool_, get_default_dtype
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, sub
+from tinytorch.ops.broadcast import broadcast_tensors
+from tinytorch.ops.comparison import isnan
+from tinytorch.ops.creation import zeros
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import abs, attach, div, exp, log, maximum
+from tinytorch.ops.gather import gather, index_along_dim, masked_fill
+from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
+from tinytorch.ops.joining import cat
+from tinytorch.ops.matmul import add_scaled, matmul
+from tinytorch.ops.parts import key_along
+from tinytorch.ops.reduction import reduction, sum
+from tinytorch.ops.shape import permute, reshape
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+@tensor_method("index_fill")
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of `input` with `value`, a number or a 0-d tensor, in the slices `index` of `dim`.
+
+    Raises:
+        RuntimeError: the value has dimensions, or does not fit the type.
+    """
+    dims, index = index_along_dim("index_fill", input, dim, index)
+    chosen = zeros(input.array.shape[dims[0]] if dims else (), dtype=bool_, device=input.device)
+    chosen.array[index.array if dims else ()] = index.array.size > 0
+    after = input.array.ndim - dims[0] - 1 if dims else 0
+    return masked_fill(input, reshape(chosen, chosen.array.shape + (1,) * after), value)
+
+
+index_fill_ = tensor_method("index_fill_")(in_place(index_fill))
+
+
+@tensor_method("masked_scatter")
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` whose elements under the mask are those of `source`, one after the other.
+
+    Raises:
+        RuntimeError: the mask is not boolean, `source` is too short or of another type.
+    """
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_scatter: expected a boolean mask, but got {mask.dtype!r}")
+    check_same_dtype("masked_scatter", input, source)
+    input, mask = broadcast_tensors(input, mask)
+    places = nonzero(reshape(mask, (-1,)))[:, 0]
+    count = places.array.size
+    if count > source.array.size:
+        raise RuntimeError(f"masked_scatter: {count} values wanted, and source has fewer")
+    return IndexPut.apply(input, reshape(source, (-1,))[:count], (), places)
+
+
+masked_scatter_ = tensor_method("masked_scatter_")(in_place(masked_scatter))
+
+
+@tensor_method("take_along_dim")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcast sizes: what argsort and argmax of a dimension give, looked up.
+    Without `dim`, of both as vectors. A negative index counts from the end."""
+    if dim is None:
+        input, indices, dim = reshape(input, (-1,)), reshape(indices, (-1,)), 0
+    n = input.array.ndim
+    if n != indices.array.ndim:
+        raise RuntimeError(
+            f"take_along_dim(): input has {n} dimensions, and indices {indices.array.ndim}"
+        )
+    dim = normalize_dim(dim, n)
+    pairs = zip(input.array.shape, indices.array.shape, strict=True)
+    sizes = [[max(a, b) if 0 not in (a, b) else 0, b][i == dim] for i, (a, b) in enumerate(pairs)]
+    whole = list(sizes)
+    whole[dim] = input.array.shape[dim]
+    indices = add(indices, mul(indices < 0, whole[dim]))
+    return gather(input.expand(whole), dim, indices.expand(sizes))
+
+
+@checked
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The product summed over pairs of dimensions: the last `dims` of a with the first of b, or
+    those that two lists name.
+
+    Raises:
+        RuntimeError: the sizes of a pair differ, or `dims` is negative or of another form.
+    """
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.array.ndim, b.array.ndim):
+            raise RuntimeError(f"tensordot expects 0 <= dims <= the dimensions, but got {dims}")
+        dims = range(-dims, 0), range(dims)
+    left, right = ([dim] if isinstance(dim, int) else list(dim) for dim in dims)
+    if len(left) != len(right):
+        raise RuntimeError(f"tensordot expects pairs of dimensions, but got {left} and {right}")
+    for i, j in zip(left, right, strict=True):  # a size of 1 is repeated
+        if a.array.shape[i] == 1:
+            b = sum(b, j, True, dtype=b.dtype)
+        elif b.array.shape[j] == 1:
+            a = sum(a, i, True, dtype=a.dtype)
+    left = [normalize_dim(dim, a.array.ndim) for dim in left]
+    right = [normalize_dim(dim, b.array.ndim) for dim in right]
+    sizes = [[x.array.shape[dim] for dim in d] for x, d in ((a, left), (b, right))]
+    if sizes[0] != sizes[1]:
+        raise RuntimeError(f"contracted dimensions need to match, but are {sizes[0]}, {sizes[1]}")
+    rest = [dim for dim in range(a.array.ndim) if dim not in left]
+    others = [dim for dim in range(b.array.ndim) if dim not in right]
+    n = math.prod(sizes[0])
+    shape = [a.array.shape[dim] for dim in rest], [b.array.shape[dim] for dim in others]
+    rows = reshape(permute(a, rest + left), (math.prod(shape[0]), n))
+    columns = reshape(permute(b, right + others), (n, math.prod(shape[1])))
+    return reshape(matmul(rows, columns), shape[0] + shape[1])
+
+
+@tensor_method("cross")
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The product that is perpendicular to both vectors of length 3, which lie along `dim`; the
+    first dimension of size 3, if None.
+
+    Raises:
+        RuntimeError: `dim` is not of size 3, or there is no such dimension.
+    """
+    input, other = broadcast_tensors(input, other)
+    if dim is None:
+        dim = next((i for i, n in enumerate(input.array.shape) if n == 3), None)
+    dim = dim if dim is None else normalize_dim(dim, input.array.ndim)
+    if dim is None or input.array.shape[dim] != 3:
+        shape = list(input.array.shape)
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {shape}")
+    return sub(
+        mul(input.roll(-1, dim), other.roll(-2, dim)), mul(input.roll(-2, dim), other.roll(-1, dim))
+    )
+
+
+@checked
+@attach("logaddexp", written=False)
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)), of which the larger one is taken out: nothing overflows."""
+    largest = maximum(input, other).detach()
+    largest = masked_fill(largest, abs(largest) == math.inf, 0.0)  # inf - inf would be nan
+    return add(largest, log(add(exp(sub(input, largest)), exp(sub(other, largest)))))
+
+
+@checked
+@attach("logit")
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(p / (1 - p)), the inverse of sigmoid; with `eps`, of p clamped to eps .. 1 - eps."""
+    p = input if input.is_floating_point() else input.to(get_default_dtype())
+    p = p if eps is None else p.clamp(eps, 1 - eps)
+    return log(div(p, 1 - p))
+
+
+@reduction
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum of the elements that are not nan."""
+    whole = not input.is_floating_point()
+    kept = input if whole else masked_fill(input, isnan(input), 0.0)
+    return sum(kept, dim, keepdim, dtype=dtype)
+
+
+@reduction
+def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean of the elements that are not nan; of none, nan.
+
+    Raises:
+        RuntimeError: for integers.
+    """
+    if not input.is_floating_point():
+        raise RuntimeError(f"nanmean(): expected input to have floating point, got {input.dtype!r}")
+    count = sum((~isnan(input)).to(input.dtype), dim, keepdim)
+    mean = div(nansum(input, dim, keepdim), count)
+    return mean if dtype is None else mean.to(dtype)
+
+
+@tensor_method("diff")
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None):
+    """x[i + 1] - x[i] along `dim`, n times. `prepend` and `append` are joined to the input first.
+
+    Raises:
+        RuntimeError: for a 0-d tensor, and a negative n.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    if n < 0 or input.array.ndim == 0:
+        raise RuntimeError(f"diff expects a dimension and n >= 0, but got {input.shape}, n = {n}")
+    x = cat([part for part in (prepend, input, append) if part is not None], dim) if n else input
+    for _ in range(min(n, x.array.shape[dim])):
+        after, before = x[key_along(dim, slice(1, None))], x[key_along(dim, slice(-1))]
+        x = after ^ before if x.dtype is bool_ else sub(after, before)
+    return x
+
+
+@tensor_method("baddbmm")
+@checked
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    """beta * input + alpha * (batch1 @ batch2), for batches of matrices; with beta=0, `input` is
+    not read."""
+    product = batch1.bmm(batch2)
+    return add_scaled(input.expand(product.array.shape), product, beta, alpha)
+
+
+baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))
+
+
+if __name__ == "__main__":
+    importlib.import_module("tinytorch.core.printing")
+
+    target = tensor([[0.1, 0.9], [0.5, 0.5], [0.2, 0.8]])
+    print(
+        target.index_fill_(0, tensor([1]), 0.0).tolist()
+        == [target[0].tolist(), [0, 0]] + [target[2].tolist()]
+    )
+    # -> True
+    print(index_fill(tensor(3.0), 0, tensor([0]), 7.0).item())  # -> 7.0
+    words, seen = tensor([1, 0, 2, 0]), tensor([False, True, False, True])
+    print(words.masked_scatter(seen, tensor([8, 9, 10])).tolist())  # -> [1, 8, 2, 9]
+
+    x = tensor([[3.0, 1.0, 2.0], [4.0, 6.0, 5.0]])
+    order = x.argsort(1)
+    print(take_along_dim(x, order, 1).tolist())  # -> [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    print(take_along_dim(x, order[:1, -1:], 1).tolist())  # -> [[3.0], [4.0]]
+    print(take_along_dim(x, x.argmax()).tolist())  # -> [6.0]
+
+    print(tensordot(x, x, 2).item(), (x * x).sum().item())  # -> 91.0 91.0
+    print(tensordot(x, x, ([1], [1])).tolist())  # -> [[14.0, 28.0], [28.0, 77.0]]
+    print(tensordot(x, x, tensor([[0], [0]])).shape)  # -> tinytorch.Size([3, 3])
+    print(tensordot(x[:, :1], x, (1, 1)).tolist())  # -> [[18.0, 45.0], [24.0, 60.0]]
+    print(tensordot(x, x[:, :1], (1, 1)).tolist())  # -> [[18.0, 24.0], [45.0, 60.0]]
+    right, up = tensor([1.0, 0.0, 0.0]), tensor([0.0, 1.0, 0.0])
+    print(cross(right, up).tolist(), up.cross(right, 0).tolist())
+    # -> [0.0, 0.0, 1.0] [0.0, 0.0, -1.0]
+
+    a = tensor([100.0, 0.0, -math.inf])
+    print(a.exp().log().tolist())  # -> [inf, 0.0, -inf]
+    print(logaddexp(a, a).tolist())  # -> [100.69314575195312, 0.6931471824645996, -inf]
+    print(logit(tensor([0.0, 0.5, 1.0]), eps=0.1).tolist())  # -> [-2.19722, 0.0, 2.19722]
+    print(logit(tensor([True, False])).tolist())  # -> [inf, -inf]
+
+    ages = tensor([[20.0, math.nan, 40.0], [math.nan] * 3])
+    print(nansum(ages).item(), nansum(tensor([1, 2])).item())  # -> 60.0 3
+    print(nanmean(ages, 1).tolist(), nanmean(ages, 1, dtype=ages.dtype).shape)
+    # -> [30.0, nan] tinytorch.Size([2])
+    print(diff(tensor([1, 4, 9, 16])).tolist(), diff(tensor([1, 4, 9, 16]), 2).tolist())
+    # -> [3, 5, 7] [2, 2]
+    print(diff(tensor([4, 9]), prepend=tensor([1])).tolist())  # -> [3, 5]
+    print(diff(tensor([True, False, False])).tolist())  # -> [True, False]
+    batch = x.reshape(2, 1, 3)
+    print(baddbmm(tensor(1.0), batch, batch.mT, alpha=2).tolist())  # -> [[[29.0]], [[155.0]]]
+
+    for wrong in (
+        lambda: masked_scatter(words, words, words),
+        lambda: masked_scatter(words, seen, words[:1]),
+        lambda: take_along_dim(x, order[0], 1),
+        lambda: tensordot(x, x, 3),
+        lambda: tensordot(x, x, 1),
+        lambda: tensordot(x, x, ([0, 1], [0])),
+        lambda: cross(x, x, 0),
+        lambda: nanmean(words),
+        lambda: diff(words, -1),
+    ):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+    # -> masked_scatter: expected a boolean mask, but got tinytorch.int64
+    # -> masked_scatter: 2 values wanted, and source has fewer
+    # -> take_along_dim(): input has 2 dimensions, and indices 1
+    # -> tensordot expects 0 <= dims <= the dimensions, but got 3
+    # -> contracted dimensions need to match, but are [3], [2]
+    # -> tensordot expects pairs of dimensions, but got [0, 1] and [0]
+    # -> linalg.cross: inputs dimension 0 must have length 3. Got [2, 3]
+    # -> nanmean(): expected input to have floating point, got tinytorch.int64
+    # -> diff expects a dimension and n >= 0, but got tinytorch.Size([4]), n = -1

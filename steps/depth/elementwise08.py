@@ -1,0 +1,313 @@
+"""Step elementwise08: Functions of two inputs: hypot and atan2
+
+The table knows functions of one input. The angle of a point, or its distance from the origin, has
+two, and a derivative for each of them:
+
+    hypot   sqrt(a^2 + b^2)        g a / y                and   g b / y
+    atan2   the angle of (b, a)    g b / (a^2 + b^2)      and  -g a / (a^2 + b^2)
+
+Both inputs are kept. A derivative is computed only for an input that needs it: if b is a constant,
+half of the work is left out. NaryElementwise is written for any number of inputs, because later
+steps have functions of three.
+
+Broadcasting needs no code here. The class declares `elementwise`, and the engine sums each gradient
+back to the shape of its input (step 36a).
+
+hypot is symmetric: hypot(a, b) is hypot(b, a). So one derivative is enough: `mirrored` makes the
+other one by exchanging the inputs.
+
+The inputs may have different types; the result has their common type (step core03). So `compute`
+now takes several inputs.
+
+The trap is the order of arguments: atan2(y, x), like in C, not (x, y).
+
+Changed: compute takes a tuple. New: NaryElementwise, mirrored, binary, atan2, hypot.
+Try: let backward compute all derivatives. See what becomes of the demo's second line.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import Defaults, float32, numpy_dtype, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
+from tinytorch.ops.conversion import cast
+
+
+def as_formula(formula: Any) -> Callable:
+    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
+    if isinstance(formula, str):
+        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
+    return formula
+
+
+def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
+    """The Function of an entry of the table."""
+    name = names.split()[0].title().replace("_", "")
+    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+
+
+def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool = False) -> type:
+    """The Function y = f(x), element for element, of a line of the table with one input.
+
+    formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
+    saved) is g * dy/dx, where `saved` is y if `keeps_y` says so, else x.
+    """
+    named = isinstance(formula, str)
+
+    def forward(ctx, x: Any) -> Any:
+        y = getattr(ctx.xp, formula)(x) if named else formula(ctx.xp, x)
+        ctx.saved = (y if keeps_y else x,)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return derivative(ctx.xp, g, ctx.saved[0])
+
+    role = ~0 if keeps_y else 0  # what is saved is output 0 or input 0
+    return entry(names, Function, formula, forward=forward, backward=backward, saves=(role,))
+
+
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
+
+
+def require_tensors(name: str, inputs: tuple) -> None:
+    """Checks that all inputs are tensors.
+
+    Raises:
+        TypeError: an input is not a tensor.
+    """
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
+
+
+def compute(function: type, inputs: tuple, keeps: str = "biu") -> Tensor:
+    """function.apply on inputs of one type.
+
+    Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
+    `keeps` is empty, they become the default float type. float16 and bfloat16 are computed as
+    float32 and rounded once, at the end.
+
+    Raises:
+        TypeError: an input is not a tensor.
+        NotImplementedError: the function has no result for this type.
+    """
+    require_tensors(function.__name__.lower(), inputs)
+    dtype = result_type(*inputs)
+    if not dtype.is_floating_point and numpy_dtype(dtype).kind not in keeps:
+        if keeps:
+            raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
+        dtype = Defaults.dtype
+    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    return cast(function.apply(*(cast(x, wide) for x in inputs)), dtype)
+
+
+def attach(names: str) -> Callable:
+    """Attaches an operation as a method under all its names, with its in-place form: exp_ for
+    exp."""
+
+    def decorate(operation: Callable) -> Callable:
+        operation.__name__ = operation.__qualname__ = names.split()[0]
+        for name in names.split():
+            tensor_method(name)(operation)
+            tensor_method(f"{name}_")(in_place(operation))
+        return operation
+
+    return decorate
+
+
+def unary(
+    names: str,
+    formula: Any,
+    from_x: Callable | None = None,
+    from_y: Callable | None = None,
+    keeps: str = "",
+) -> Callable[[Tensor], Tensor]:
+    """One line of the table: dy/dx times g, computed from the input x or from the output y.
+
+    Args:
+        names: of the function, the first one and aliases.
+        formula: (xp, x) -> y, or the name of a function of the array library.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
+        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
+        keeps: the kinds of integers and booleans that stay what they are; see `compute`.
+    """
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
+
+    def operation(input: Tensor) -> Tensor:
+        if isinstance(input, Tensor) and input.array.dtype.char in "fd":
+            return function.apply(input)
+        return compute(function, (input,), keeps)
+
+    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
+    return attach(names)(operation)
+
+
+exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
+log = unary("log", "log", from_x=lambda xp, g, x: g / x)
+sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
+sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
+cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
+sigmoid = unary(
+    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
+)
+abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), keeps="iu")
+relu = unary(
+    "relu",
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape[x.ndim > 2 :], x.dtype)),  # of one image
+    from_y=lambda xp, g, y: g * (y != 0),  # y is not negative; where it is nan, g passes
+    keeps="iu",
+)
+
+# Powers, exponentials and logarithms.
+rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
+reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
+exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
+expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
+log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
+log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
+log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
+
+# Angles, and their relatives on the hyperbola.
+tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
+asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
+acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
+atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
+sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
+cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
+asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
+acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
+atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+
+
+def staircase(name: str) -> Callable:
+    """The formula of a function that makes floats whole and returns integers as they are."""
+    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+
+
+floor = unary("floor", staircase("floor"), keeps="iu")
+sign = unary(
+    "sign sgn",  # and not that of the array library: the sign of nan is 0
+    lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
+    keeps="biu",
+)
+
+
+@functools.singledispatch
+def sigmoid_of(x: Any, xp: Any) -> Any:
+    """1 / (1 + exp(-x)) of an array."""
+    return 1 / (1 + xp.exp(-x))
+
+
+@sigmoid_of.register(Tensor)
+def sigmoid_of_tensor(x: Tensor, xp: Any) -> Tensor:
+    """The same for a Tensor: its derivative is finite where exp(-x) overflows."""
+    return sigmoid(x)
+
+
+class NaryElementwise(Function):
+    """y = f(a, b, ...), element for element, broadcast. `derivatives` holds one function for each
+    input: (xp, g, a, b, ...) -> g * dy/d(input).
+    """
+
+    elementwise = True
+    formula: Callable
+    derivatives: tuple[Callable, ...]
+
+    def forward(ctx, *inputs: Any) -> Any:
+        ctx.saved = inputs
+        return ctx.formula(ctx.xp, *inputs)
+
+    def backward(ctx, g: Any) -> Any:
+        return tuple(
+            None if edge is None else derivative(ctx.xp, g, *ctx.saved)
+            for edge, derivative in zip(ctx.edges, ctx.derivatives, strict=True)
+        )
+
+
+def mirrored(derivative: Callable) -> Callable:
+    """The derivative for the second input of a function that is symmetric in its inputs."""
+    return lambda xp, g, a, b: derivative(xp, g, b, a)
+
+
+def binary(
+    names: str, formula: Any, *derivatives: Callable, keeps="biu"
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A line of the table for two inputs.
+
+    Args:
+        derivatives: (xp, g, a, b) -> g * dy/da, then g * dy/db. The first is enough for a function
+            that is symmetric in its inputs.
+        keeps: the kinds of integers and booleans that keep their type; see `compute`.
+    """
+    if len(derivatives) == 1:
+        derivatives = (*derivatives, mirrored(derivatives[0]))
+    function = entry(names, NaryElementwise, formula, derivatives=derivatives, saves=(0, 1))
+
+    def operation(input: Tensor, other: Tensor) -> Tensor:
+        return compute(function, (input, other), keeps)
+
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    return attach(names)(operation)
+
+
+atan2 = binary(
+    "atan2 arctan2",
+    "arctan2",
+    lambda xp, g, a, b: g * b / (a * a + b * b),
+    lambda xp, g, a, b: -g * a / (a * a + b * b),
+    keeps="",
+)
+hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+
+    a = tensor([[3.0, 5.0, 8.0]], requires_grad=True)  # [1, 3]
+    b = tensor([[4.0], [12.0]], requires_grad=True)  # [2, 1]
+    print("lengths:", hypot(a, b).tolist())
+    # -> lengths: [[5.0, 6.4031, 8.9443], [12.369, 13.0, 14.422]]
+    print([g is None for g in hypot(a.detach(), b).grad_fn.backward(np.ones((2, 3), np.float32))])
+    # -> [True, False]
+    hypot(a, b).backward(tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
+    print("gradients:", list(a.grad.shape), list(b.grad.shape))  # -> gradients: [1, 3] [2, 1]
+
+    right, up = tensor([1.0, 0.0, -1.0]), tensor([1, 1, 0])
+    print("angles:", (atan2(up, right) * (180 / math.pi)).tolist())
+    # -> angles: [45.0, 90.0, 180.0]
+    print(atan2(up, up).dtype, hypot(right, right.double()).dtype, exp(up).dtype)
+    # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
+    for wrong in (lambda: hypot(up, up), lambda: hypot(a, 2.0)):
+        try:
+            wrong()
+        except (NotImplementedError, TypeError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> NotImplementedError: 'Hypot' not implemented for tinytorch.int64
+            # -> TypeError: hypot(): arguments must be Tensors, not float
+
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
+    for function in (hypot, atan2):
+        print(gradcheck(function, (a, b)), gradgradcheck(function, (a, b)))
+        # -> True True
+        # -> True True

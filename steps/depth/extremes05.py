@@ -1,0 +1,289 @@
+"""Step extremes05: Faster maxima of short rows, through argmax
+
+In short rows, NumPy is slow at maxima: the overhead of each row weighs more than its elements (step
+reduce05). One of its functions is not: argmax, which has a fast loop of its own. So it pays to find
+the place first, and then to take the value from there:
+
+    places     of the largest element of each row        [1, 0]
+    + starts   of the rows in the flat array             [0, 3]
+    = positions in it, and one take for all rows         [1, 3]
+
+The same positions make `take_along` and PutAlong fast along the last dimension. NumPy's
+take_along_axis builds an index array for each dimension of x. Here a single one is enough, as rows
+lie one after the other in memory.
+
+On a GPU there is no such gap between argmax and max. So `extreme_rows` has a plain body for all
+types, and one that is registered for np.ndarray (step reduce05).
+
+The trap: nan. The maximum of a row with a nan is nan, and a place cannot be nan. But NumPy's argmax
+stops at the first nan and returns its place; the demo checks that the two agree.
+
+Changed: Amax.forward, take_along, PutAlong.forward. New: extreme_rows, extreme_rows_numpy,
+row_positions.
+Try: rows of 10,000 elements. Is the place still faster?
+"""
+
+import collections
+import functools
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import maximum, minimum
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
+
+
+def named_result(name: str, *fields: str) -> type:
+    """A named tuple that prints as PyTorch's results with several parts do."""
+
+    def show(self: tuple) -> str:
+        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"tinytorch.return_types.{name}(\n{parts})"
+
+    result = collections.namedtuple(name, fields)
+    result.__repr__ = show
+    return result
+
+
+MaxResult = named_result("max", "values", "indices")
+MinResult = named_result("min", "values", "indices")
+
+
+@functools.singledispatch
+def extreme_rows(x: Any, method: str) -> Any:
+    """The "max" or "min" of each row; the last dimension stays, of size 1."""
+    return getattr(x, method)(axis=-1, keepdims=True)
+
+
+@extreme_rows.register(np.ndarray)
+def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
+    # In short rows NumPy finds the index of the maximum faster than the maximum.
+    places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
+
+
+def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
+    """Checks that there is an element to choose from.
+
+    Raises:
+        IndexError: the array is empty along a named dimension.
+        error: it is empty and no dimension is named.
+    """
+    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
+        raise (error if dims is None else IndexError)(
+            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
+            f"shape is {list(x.shape)}"
+        )
+
+
+class Amax(Reduction):
+    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
+
+    method = "max"
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        check_not_empty(ctx.method, x, dims)
+        ctx.begin(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000:
+            y = extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
+        else:
+            y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        found = x == ctx.spread(y)
+        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
+
+
+class Amin(Amax):
+    """y = the smallest x_i; the gradient as that of Amax."""
+
+    method = "min"
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along `dim`, or among all elements for None."""
+
+    differentiable = False
+    method = "argmax"
+
+    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
+        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
+        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
+        if not keepdims:
+            return index
+        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
+
+
+class ArgMin(ArgMax):
+    """The index of the first smallest x_i."""
+
+    method = "argmin"
+
+
+def row_positions(index: Any, array: Any, xp: Any) -> Any:
+    """Where the elements `index` of the last dimension are in the flat array: one row of positions
+    for each row."""
+    starts = xp.arange(0, array.size, array.shape[-1])
+    return index.reshape(starts.size, -1) + starts[:, None]
+
+
+def take_along(x: Any, index: Any, dim: int, xp: Any) -> Any:
+    """The elements of x at `index` along `dim`, in the shape of the index."""
+    if dim == x.ndim - 1 and index.size:  # xp.take_along_axis takes four times as long
+        return x.reshape(-1).take(row_positions(index, x, xp)).reshape(index.shape)
+    places = index if index.ndim == x.ndim else xp.expand_dims(index, dim)
+    return xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+
+class TakeAlong(Function):
+    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
+
+    An index without that dimension takes one element of each row, and the result does not have the
+    dimension either. The gradient goes to where the elements came from; all others get 0.
+    """
+
+    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
+        ctx.dim, ctx.shape = dim, x.shape
+        ctx.save_for_backward(index)
+        return take_along(x, index, dim, ctx.xp) if x.ndim else x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
+
+
+class PutAlong(Function):
+    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
+
+    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+        ctx.dim = dim
+        ctx.save_for_backward(index)
+        if not shape:
+            return x.copy()
+        y = ctx.xp.zeros(shape, x.dtype)
+        if dim == len(shape) - 1 and index.size:
+            ctx.xp.put(y, row_positions(index, y, ctx.xp), x)
+            return y
+        if x.ndim < len(shape):
+            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
+        ctx.xp.put_along_axis(y, index, x, axis=dim)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+
+
+@reduction
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return Amax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return Amin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def arg_extreme(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of the largest or the smallest element.
+
+    Raises:
+        RuntimeError: `input` is boolean.
+        IndexError: `input` is empty.
+    """
+    if input.dtype is bool_:
+        raise RuntimeError(f"{function.method}(): does not support bool input")
+    if dim is not None:
+        dim = normalize_dim(dim, input.array.ndim)
+    return function.apply(input, dim, keepdim)
+
+
+@reduction
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
+    return arg_extreme(ArgMax, input, dim, keepdim)
+
+
+@reduction
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
+    return arg_extreme(ArgMin, input, dim, keepdim)
+
+
+def max_or_min(
+    value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+) -> Any:
+    """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
+    largest = value is Amax
+    if isinstance(dim, Tensor):
+        other, dim = dim, None
+    if other is not None:
+        return (maximum if largest else minimum)(input, other)
+    if dim is None:
+        return value.apply(input)
+    dim = normalize_dim(dim, input.array.ndim)
+    indices = index.apply(input, dim, keepdim)
+    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
+
+
+@reduction
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """max(input): the largest element; equal ones share the gradient.
+    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
+    max(input, other): the larger element of each pair, as `maximum`.
+    """
+    return max_or_min(Amax, ArgMax, input, dim, keepdim, other)
+
+
+@reduction
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
+    return max_or_min(Amin, ArgMin, input, dim, keepdim, other)
+
+
+if __name__ == "__main__":
+    import timeit
+    from functools import partial
+
+    from tinytorch.core.tensor import tensor
+
+    def seconds(function, *args):
+        return sorted(timeit.repeat(partial(function, *args), number=5, repeat=5))[0]
+
+    plain = extreme_rows.dispatch(object)  # the body for all other types
+    rows = np.random.default_rng(0).random((4096, 32), dtype=np.float32)
+    ratio = seconds(extreme_rows, rows, "max") / seconds(plain, rows, "max")
+    print(f"4,096 maxima by their places: {ratio:.2f} of the time")  # -> ...
+
+    x = tensor(rows)
+    places = argmax(x, 1).array
+    ratio = seconds(take_along, rows, places, 1, np) / seconds(
+        np.take_along_axis, rows, places[:, None], 1
+    )
+    print(f"taken from the flat array: {ratio:.2f} of the time")  # -> ...
+
+    print(
+        "the same:", np.array_equal(amax(x, 1).numpy(), rows.max(1)), list(amin(x, 1, True).shape)
+    )
+    # -> the same: True [4096, 1]
+    print(
+        np.array_equal(max(x, 1).values.numpy(), rows.max(1)),
+        np.array_equal(amax(x, 0).numpy(), rows.max(0)),
+    )
+    # -> True True
+    rows[0, 3] = np.nan
+    print("nan:", extreme_rows_numpy(rows[:2], "max")[0], plain(rows[:2], "max")[0])
+    # -> nan: [nan] [nan]
+
+    # Where the elements of [[1], [0]] are in an array of shape [2, 3].
+    print(row_positions(np.array([[1], [0]]), rows[:2, :3], np).tolist())  # -> [[1], [3]]
+    put = PutAlong.apply(tensor([[9.0], [8.0]]), tensor([[1], [0]]), 1, (2, 3))
+    print(put.tolist())  # -> [[0.0, 9.0, 0.0], [8.0, 0.0, 0.0]]

@@ -1,0 +1,353 @@
+"""Step extremes07: Norms of every order
+
+Norms of different orders p lie between the sum and the maximum. In |x| = (|x_1|^p + ... +
+|x_n|^p)^(1/p), the larger p is, the more the largest element outweighs the others:
+
+    p = 1      the sum of all distances from 0      d|x|/dx_i = the sign of x_i
+    p = 2      step extremes06                             d|x|/dx_i = x_i / |x|
+    any p      the formula above                    sign(x_i) (|x_i| / |x|)^(p - 1)
+    p = inf    the largest |x_i|                    that of amax; -inf: of amin
+    p = 0      how many x_i are not 0               0: it is a staircase
+
+For inf, the formula would compute inf^(1/inf). So this norm is amax of abs, and shares the gradient
+in a tie.
+
+The trap is a power of 0: for p = 1.5, |x_i|^(p - 1) has an infinite slope at x_i = 0, and for p < 1
+the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, but 0 * infinity
+is nan. So + (x == 0) replaces the size 0 by 1, and the factor sign(x) makes the gradient 0.
+
+PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. count_nonzero counts the
+elements that are not 0, of integers too.
+
+Changed: Norm, norm. New: count_nonzero.
+Try: leave out + (x == 0) in backward, and find the nan.
+"""
+
+import collections
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.comparison import ne
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import abs, maximum, minimum
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, widened
+
+
+def named_result(name: str, *fields: str) -> type:
+    """A named tuple that prints as PyTorch's results with several parts do."""
+
+    def show(self: tuple) -> str:
+        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"tinytorch.return_types.{name}(\n{parts})"
+
+    result = collections.namedtuple(name, fields)
+    result.__repr__ = show
+    return result
+
+
+MaxResult = named_result("max", "values", "indices")
+MinResult = named_result("min", "values", "indices")
+
+
+@functools.singledispatch
+def extreme_rows(x: Any, method: str) -> Any:
+    """The "max" or "min" of each row; the last dimension stays, of size 1."""
+    return getattr(x, method)(axis=-1, keepdims=True)
+
+
+@extreme_rows.register(np.ndarray)
+def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
+    # In short rows NumPy finds the index of the maximum faster than the maximum.
+    places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
+
+
+def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
+    """Checks that there is an element to choose from.
+
+    Raises:
+        IndexError: the array is empty along a named dimension.
+        error: it is empty and no dimension is named.
+    """
+    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
+        raise (error if dims is None else IndexError)(
+            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
+            f"shape is {list(x.shape)}"
+        )
+
+
+class Amax(Reduction):
+    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
+
+    method = "max"
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        check_not_empty(ctx.method, x, dims)
+        ctx.begin(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000:
+            y = extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
+        else:
+            y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        found = x == ctx.spread(y)
+        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
+
+
+class Amin(Amax):
+    """y = the smallest x_i; the gradient as that of Amax."""
+
+    method = "min"
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along `dim`, or among all elements for None."""
+
+    differentiable = False
+    method = "argmax"
+
+    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
+        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
+        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
+        if not keepdims:
+            return index
+        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
+
+
+class ArgMin(ArgMax):
+    """The index of the first smallest x_i."""
+
+    method = "argmin"
+
+
+def row_positions(index: Any, array: Any, xp: Any) -> Any:
+    """Where the elements `index` of the last dimension are in the flat array: one row of positions
+    for each row."""
+    starts = xp.arange(0, array.size, array.shape[-1])
+    return index.reshape(starts.size, -1) + starts[:, None]
+
+
+def take_along(x: Any, index: Any, dim: int, xp: Any) -> Any:
+    """The elements of x at `index` along `dim`, in the shape of the index."""
+    if dim == x.ndim - 1 and index.size:  # xp.take_along_axis takes four times as long
+        return x.reshape(-1).take(row_positions(index, x, xp)).reshape(index.shape)
+    places = index if index.ndim == x.ndim else xp.expand_dims(index, dim)
+    return xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+
+class TakeAlong(Function):
+    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
+
+    An index without that dimension takes one element of each row, and the result does not have the
+    dimension either. The gradient goes to where the elements came from; all others get 0.
+    """
+
+    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
+        ctx.dim, ctx.shape = dim, x.shape
+        ctx.save_for_backward(index)
+        return take_along(x, index, dim, ctx.xp) if x.ndim else x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
+
+
+class PutAlong(Function):
+    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
+
+    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+        ctx.dim = dim
+        ctx.save_for_backward(index)
+        if not shape:
+            return x.copy()
+        y = ctx.xp.zeros(shape, x.dtype)
+        if dim == len(shape) - 1 and index.size:
+            ctx.xp.put(y, row_positions(index, y, ctx.xp), x)
+            return y
+        if x.ndim < len(shape):
+            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
+        ctx.xp.put_along_axis(y, index, x, axis=dim)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+
+
+@reduction
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return Amax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return Amin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def arg_extreme(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of the largest or the smallest element.
+
+    Raises:
+        RuntimeError: `input` is boolean.
+        IndexError: `input` is empty.
+    """
+    if input.dtype is bool_:
+        raise RuntimeError(f"{function.method}(): does not support bool input")
+    if dim is not None:
+        dim = normalize_dim(dim, input.array.ndim)
+    return function.apply(input, dim, keepdim)
+
+
+@reduction
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
+    return arg_extreme(ArgMax, input, dim, keepdim)
+
+
+@reduction
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
+    return arg_extreme(ArgMin, input, dim, keepdim)
+
+
+def max_or_min(
+    value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+) -> Any:
+    """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
+    largest = value is Amax
+    if isinstance(dim, Tensor):
+        other, dim = dim, None
+    if other is not None:
+        return (maximum if largest else minimum)(input, other)
+    if dim is None:
+        return value.apply(input)
+    dim = normalize_dim(dim, input.array.ndim)
+    indices = index.apply(input, dim, keepdim)
+    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
+
+
+@reduction
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """max(input): the largest element; equal ones share the gradient.
+    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
+    max(input, other): the larger element of each pair, as `maximum`.
+    """
+    return max_or_min(Amax, ArgMax, input, dim, keepdim, other)
+
+
+@reduction
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
+    return max_or_min(Amin, ArgMin, input, dim, keepdim, other)
+
+
+class Norm(Reduction):
+    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+
+    The gradient is 0 where x_i or y is 0: among the possible slopes PyTorch takes this one. Order 0
+    counts the x_i that are not 0, and its gradient is 0.
+    """
+
+    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.p = p
+        terms = x * x if p == 2 else (x != 0).astype(x.dtype) if p == 0 else ctx.xp.abs(x)
+        y = ctx.call(Sum, terms if p in (0, 1, 2) else terms**p, dims, keepdims)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p in (0, 1) else y ** (1 / p)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        y = y + (y == 0)
+        if ctx.p == 2:
+            return ctx.spread(g / y) * x
+        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
+        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
+
+
+@reduction
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
+
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
+        TypeError: `p` is an unknown name.
+    """
+    p = 2 if p in (None, "fro") else p
+    if not input.is_floating_point():
+        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, _ = summands(input, dtype)
+    if not math.isinf(p):
+        return widened(Norm, input, p, dims, keepdim)
+    return (amax if p > 0 else amin)(abs(input), dim, keepdim)
+
+
+@reduction
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many elements are not 0, of all or along dimensions: int64."""
+    return sum(ne(input, 0), dim)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+
+    def gradient(data, p):
+        x = tensor(data, requires_grad=True)
+        norm(x, p).backward()
+        return x.grad.tolist()
+
+    v = tensor([3.0, -4.0])
+    for p in (1, 2, "fro", 3, 10, math.inf, -math.inf, 0):
+        print(f"p = {p}: {norm(v, p).item():.4f}")
+        # -> p = 1: 7.0000
+        # -> p = 2: 5.0000
+        # -> p = fro: 5.0000
+        # -> p = 3: 4.4979
+        # -> p = 10: 4.0220
+        # -> p = inf: 4.0000
+        # -> p = -inf: 3.0000
+        # -> p = 0: 2.0000
+    for p in (1, 2, 0.5, 3, math.inf, 0):
+        print(f"gradient for p = {p}:", gradient([2.0, 0.0, -2.0], p))
+        # -> gradient for p = 1: [1.0, 0.0, -1.0]
+        # -> gradient for p = 2: [0.70711, 0.0, -0.70711]
+        # -> gradient for p = 0.5: [2.0, 0.0, -2.0]
+        # -> gradient for p = 3: [0.62996, 0.0, -0.62996]
+        # -> gradient for p = inf: [0.5, 0.0, -0.5]
+        # -> gradient for p = 0: [0.0, 0.0, -0.0]
+    try:
+        norm(v, "nuc")
+    except TypeError as error:
+        print("TypeError:", error)  # -> TypeError: must be real number, not str
+
+    table = tensor([[0, 1], [2, 3]])
+    print("not 0:", count_nonzero(table).item(), count_nonzero(table, 0).tolist())
+    # -> not 0: 3 [1, 2]
+
+    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
+    for function in (
+        lambda z: norm(z, 3, 1, True),
+        lambda z: norm(z, 1.5),
+        lambda z: norm(z, 1, 0, True),
+    ):
+        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
+        # -> True True
+        # -> True True
+        # -> True True

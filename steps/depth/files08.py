@@ -1,0 +1,315 @@
+"""Step files08: Damaged files: storages and tensors are checked
+
+A disk flips a bit; somebody sends a file that was made to do harm. What a file says has to be
+checked before it is believed:
+
+    a persistent id      It names a storage: a type, a key, a device, a number of elements.
+    a storage            It has as many bytes as its elements need, checked before memory is taken,
+                         and one description: a second tensor cannot name it with another type.
+    a tensor             Its last element lies within its storage. Otherwise strided memory would
+                         show whatever else this process knows: passwords, say.
+
+The last element of a tensor is at offset + the sum of (n - 1) * stride. None of this takes long:
+the checks look at a few small numbers.
+
+The trap: negative numbers. A stride of -1 reaches in front of the storage, though its last element
+lies within. And True is an int for isinstance: so type(n) is compared.
+
+Changed: Reader.load_storage, Reader.rebuild_tensor.
+Try: take out the check in rebuild_tensor, and look at what the demo's file shows then.
+"""
+
+import contextlib
+import importlib
+import os
+import pickle
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tinytorch.core.device import Device, cpu
+from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.pickling import (
+    Call,
+    Name,
+    PersistentId,
+    Pickler,
+    Unpickler,
+    plain_calls,
+    plain_names,
+)
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
+# PyTorch's class of storages for each element type.
+storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
+
+
+class Writer:
+    """Collects the storages of the tensors that a Pickler meets."""
+
+    def __init__(self):
+        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
+        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
+
+    def call_of_tensor(self, tensor: Tensor) -> tuple:
+        """A tensor as a call that makes a view of a storage."""
+        array, xp = tensor.array, tensor.device.xp
+        owner, size = storage_of(array), array.itemsize
+        start = address_of(array) - address_of(owner) if array.size else 0
+        memory = memory_of(owner).view(xp.uint8)
+        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
+            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
+            owner = array = array.copy()
+            start, memory = 0, memory_of(array).view(xp.uint8)
+        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
+        key, dtype, *_ = self.storages.setdefault(id(owner), new)
+        if dtype is not tensor.dtype:
+            raise RuntimeError(
+                f"Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtype} and {tensor.dtype}"
+            )
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
+        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
+        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
+        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
+
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+
+
+class Reader:
+    """Reads the members of an archive, and makes the tensors that the pickle asks for.
+
+    What the file says is checked before anything is read or allocated.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self.archive = zipfile.ZipFile(file)
+        self.folder = self.archive.namelist()[0].partition("/")[0]
+        self.order = sys.byteorder
+        if f"{self.folder}/byteorder" in self.archive.namelist():
+            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        if self.order not in ("little", "big"):
+            raise ValueError(f"Unknown endianness type: {self.order}")
+        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
+        self.tensors: list[Tensor] = []
+        self.names = {
+            **plain_names,
+            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
+            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
+            "torch.Size": Call(Size, (tuple,)),
+            "torch.device": Call(Device, (str, int)),
+            "torch._utils._rebuild_tensor_v2": Call(
+                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
+            ),
+            "torch._utils._rebuild_parameter": Call(
+                self.rebuild_parameter, (Tensor, bool, OrderedDict)
+            ),
+        }
+
+    def run(self) -> Any:
+        program = self.archive.read(f"{self.folder}/data.pkl")
+        return Unpickler(program, self.names, self.load_storage).run()
+
+    def load_storage(self, name: Any) -> UntypedStorage:
+        """The storage with this persistent id, in the memory of the host."""
+        match name:
+            case ("storage", DType() as dtype, str() as key, str() as location, int() as count):
+                pass
+            case _:
+                raise ValueError("it has a persistent id that does not name a storage")
+        if key not in self.storages:
+            info = self.archive.getinfo(f"{self.folder}/data/{key}")
+            if info.file_size != count * dtype.itemsize:
+                raise ValueError(
+                    f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
+                )
+            memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
+            with self.archive.open(info) as member:
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
+            if self.order != sys.byteorder:
+                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
+            self.storages[key] = UntypedStorage(memory, cpu), location
+        storage = self.storages[key][0]
+        if storage.memory.dtype != numpy_dtype(dtype) or len(storage) != count:
+            raise ValueError(f"it describes storage {key} in two ways")
+        return storage
+
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
+        if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
+            raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        end = offset + (0 if 0 in size else sum(steps) + 1)
+        if end > len(storage):
+            raise ValueError("it has a tensor that reaches beyond its storage")
+        memory = storage.memory[offset:]
+        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
+        return self.finish(wrap(array, storage.device), requires_grad)
+
+    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
+        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
+
+    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
+        tensor.requires_grad = requires_grad
+        self.tensors.append(tensor)
+        return tensor
+
+    def place(self, map_location: Any) -> None:
+        """Moves the storages to the devices where they belong, and the tensors with them."""
+        moved = {
+            id(storage.memory): locate(storage, location, map_location)
+            for storage, location in self.storages.values()
+        }
+        for tensor in self.tensors:
+            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
+            memory = storage.memory[offset_of(array) :]
+            tensor.array = strided(memory, array.shape, array.strides)
+            tensor.device = storage.device
+
+
+def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
+    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
+    target = location
+    if isinstance(map_location, dict):
+        target = map_location.get(location, location)
+    elif callable(map_location):
+        memory = storage.memory
+        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
+        if moved is not None:
+            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
+    elif map_location is not None:
+        target = map_location
+    try:
+        return storage.to(target)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
+
+
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
+    info = zipfile.ZipInfo(f"archive/{name}")
+    info.create_system = 0  # on every system the same bytes
+    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
+    # and their length. zipfile adds a field of 20 bytes where the content is very long.
+    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
+    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(info, content)
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
+    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
+    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+
+    Tensors that share memory share it again when they are loaded. The file holds all memory that a
+    tensor is a view of: save `x[0].clone()` to save no more than a row.
+
+    Args:
+        f: a path, or a file opened for writing in binary mode.
+        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
+    Raises:
+        TypeError: for a value of another type.
+        RuntimeError: for tensors that show the same memory as different types.
+        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
+    """
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    try:
+        pickler.write(obj, "the value")
+    except RecursionError:
+        raise ValueError("cannot save a value that is nested so deeply") from None
+    with zipfile.ZipFile(f, "w") as archive:
+        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
+        add_member(archive, ".format_version", b"1")
+        add_member(archive, ".storage_alignment", b"64")
+        add_member(archive, "byteorder", sys.byteorder.encode())
+        for key, _, memory, device, _ in writer.storages.values():
+            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
+        add_member(archive, "version", b"3\n")
+
+
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
+
+    Args:
+        f: a path, or a file opened for reading in binary mode.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
+        pickle_module, mmap: how PyTorch reads. Here they make no difference.
+    Raises:
+        RuntimeError: for a tensor of a device that is not there.
+    """
+    is_path = isinstance(f, (str, os.PathLike))
+    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
+        reader = Reader(file)
+        value = reader.run()
+    reader.place(map_location)
+    return value
+
+
+if __name__ == "__main__":
+    import io
+
+    from tinytorch.ops.creation import arange
+
+    # What lies beside a storage: strided memory shows it.
+    numbers = np.arange(101)
+    print(strided(numbers[:100], (101,), (8,))[-1])  # -> 100
+
+    save([arange(100), "text"], file := io.BytesIO())
+    members = {name: Reader(file).archive.read(name) for name in Reader(file).archive.namelist()}
+
+    def outcome(old, new):
+        """What becomes of the file with another pickle, and with correct checksums."""
+        with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+            for name, content in members.items():
+                changed = content.replace(old, new) if name.endswith("pkl") else content
+                archive.writestr(name, changed)
+        try:
+            return load(file)
+        except ValueError as error:
+            return str(error).split(";")[0]
+
+    print(outcome(b"", b"")[1])  # -> text
+
+    # A tensor of 200 elements on a storage of 100, in the pickle: LONG1, length, number.
+    print(outcome(b"(\x8a\1d", b"(\x8a\2\xc8\0"))
+    # -> it has a tensor that reaches beyond its storage
+    print(outcome(b"(\x8a\1d", b"(\x8a\1\x9c"))
+    # -> it has a tensor whose size, stride or offset is not a natural number
+    print(outcome(b"\x8a\1dt", b"\x8a\1ct"))
+    # -> a storage has 800 bytes for 99 elements of tinytorch.int64
+    print(outcome(b"storage", b"garbage"))
+    # -> it has a persistent id that does not name a storage
+    save([arange(4), arange(4)], two := io.BytesIO())
+    members = {name: Reader(two).archive.read(name) for name in Reader(two).archive.namelist()}
+    # The second storage gets the name of the first, and another type.
+    one = b"LongStorage\nX\1\0\0\0" + b"1", b"DoubleStorage\nX\1\0\0\0" + b"0"
+    print(outcome(*one))  # -> it describes storage 0 in two ways

@@ -1,0 +1,461 @@
+"""Step fuse08: A kernel: its loops and its loads
+
+A group says which operations share loops. A Kernel says how: the size of each loop, and the
+position in memory that each iteration reads or writes. Each operand of a node is one of three
+things:
+
+    a node      computed by the same kernel
+    a number    written into the source
+    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
+
+The strides of a Load belong to loops, not to dimensions. For the kernel of the demo, whose result
+is reshaped to (2, 48), the loops are 2 x 3 x 16:
+
+    x        shape (6, 16)                     strides 48, 16, 1
+    y.T[1:]  shape (6, 16), y is (16, 7)       strides  3,  1, 7   and offset 1
+    bias     shape (16,)                       strides  0,  0, 1   each row reads it again
+
+The dimensions of a view have strides (step fuse04) and consist of axes (step fuse05), and each axis
+is a loop. The 6 rows of x are two axes, 2 and 3. The inner one has the stride of the dimension, 16;
+the outer one has that stride times the size of the inner one, 48. An axis that the view does not
+have gets the stride 0.
+
+Results have strides, too: their elements lie one after the other along the axes of their sequence.
+
+The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
+Kernel contains all that the computation needs.
+
+(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
+
+New: Load, Kernel, build_kernel, address.
+Try: make bias = leaf(6, 1), a number for each row, and c likewise. Which stride is 0 then?
+"""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.axes import Axis, leaves, undo, unify
+from tinytorch.compiler.expressions import REDUCTIONS, has_expression
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """An element that a kernel reads.
+
+    base: the node whose array it is in. offset: of the first element.
+    strides: for each loop, how many elements further one more round reads.
+    """
+
+    base: Node
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Kernel:
+    """Operations that run as one nest of loops.
+
+    Attributes:
+        name: of the function in the generated source.
+        inputs, outputs: the nodes whose arrays are read, and written.
+        nodes: what is computed, in order.
+        sizes: of the loops, from the outermost.
+        operands: of each node: nodes of the kernel, Loads and numbers.
+        strides: of each node's result, for each loop.
+    """
+
+    name: str
+
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+        self.inputs: list[Node] = []
+        self.outputs: list[Node] = []
+        self.sizes: tuple[int, ...] = ()
+        self.operands: dict[Node, list] = {}
+        self.strides: dict[Node, tuple[int, ...]] = {}
+
+
+def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a group of nodes (see fuse.py)."""
+    kernel = Kernel(group.nodes)
+    kernel.name = f"k{number}"
+    kernel.outputs = [node for node in group.nodes if node in needed]
+    loops = leaves(group.full)
+    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    index = {axis: i for i, axis in enumerate(loops)}
+
+    def strides_of(dims: list) -> tuple[int, ...]:
+        """Strides of the loops from (axes of a dimension, its stride)."""
+        strides = [0] * len(loops)
+        for axes, stride in dims:
+            for axis in reversed(axes):
+                strides[index[axis]] += stride
+                stride *= axis.size
+        return tuple(strides)
+
+    for node in group.nodes:
+        place = [leaves(axes) for axes in fuser.places[node]]
+        kernel.operands[node] = found = []
+        for x in fuser.operands(node):
+            if isinstance(x, Node):
+                base, array = fuser.show(x)
+                if fuser.group(base) is group:
+                    x = base
+                else:
+                    start = address(array) - address(fuser.show(base)[1])
+                    shown = place[len(place) - array.ndim :]
+                    steps = [
+                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
+                    ]
+                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+            found.append(x)
+        kernel.strides[node] = strides_of([(sequences[node], 1)])
+    kernel.sizes = tuple(axis.size for axis in loops)
+    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
+    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
+    return kernel
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+SHORT = 8  # elements of a loop that vectors do not help
+
+
+class Group:
+    """Nodes that become one kernel.
+
+    Attributes:
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        full: the axes of its loops.
+        outer: where it has reductions: the axes that they leave, over which the outer loops run.
+        reduces: whether one of its nodes is a reduction.
+    """
+
+    def __init__(self, level: int):
+        self.level, self.reduces = level, False
+        self.full: list[Axis] = []
+        self.outer: list[Axis] | None = None
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
+
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
+
+
+class Fuser:
+    """Sorts the nodes of one graph into groups.
+
+    Attributes:
+        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
+        places: for each node of a group, the axes of each dimension of what it loops over.
+        groups: of each node; None for one that stays as it is.
+        levels: of each node.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph, self.inputs = graph, set(graph.inputs)
+        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
+        self.places: dict[Node, list[list[Axis]]] = {}
+        self.groups: dict[Node, Group] = {}
+        self.levels: dict[Node, int] = {}
+        self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
+
+    def show(self, node: Node) -> tuple[Node, np.ndarray]:
+        """The node whose memory a node's result shows, and its layout in it.
+
+        The array has one byte for each element, so that its strides count elements.
+        """
+        if node not in self.shown:
+            base, array = node, None
+            if node.op in VIEWS and node not in self.inputs:
+                base, memory = self.show(node.args[0])
+                array = perform(np, node.op, (memory, *node.args[1:]), {})
+                if not np.may_share_memory(array, memory):
+                    base, array = node, None  # NumPy has to make a copy
+            if array is None:
+                array = np.empty(node.shape, np.int8)
+            self.shown[node] = base, array
+        return self.shown[node]
+
+    def group(self, node: Node) -> Group | None:
+        found = self.groups.get(node)
+        return None if found is None else found.now()
+
+    def operands(self, node: Node) -> list:
+        """A node's operands: nodes, and the numbers among them."""
+        if node not in self.known:
+            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
+
+    def number(self, node: Node) -> Any:
+        """The number that a constant of one element is, or the node."""
+        base = self.show(node)[0] if node.shape is not None else node
+        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
+            value = base.args[0]
+            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
+        return node
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node can be in a kernel."""
+        if node.shape is None or 0 in node.shape:
+            return False
+        operands = self.operands(node)
+        if node.op in REDUCTIONS:
+            of = operands[0]
+            axis = node.kwargs.get("axis")
+            return (
+                isinstance(of, Node)
+                and isinstance(axis, tuple)
+                and math.prod(of.shape) > math.prod(node.shape)
+                and has_expression(Node("astype", (), {}, of.shape, node.dtype), [of])
+            )
+        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
+
+    # How a node's dimensions lie on the axes of its operands' groups.
+
+    def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
+        """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
+        where the operand does not show each element of its group's value once."""
+        base, array = self.show(value)
+        dims = [
+            None if n == 1 or not s else Axis(n)
+            for n, s in zip(array.shape, array.strides, strict=True)
+        ]
+        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        expected = math.prod(base.shape)
+        for stride, d in order:
+            if stride * array.shape[d] != expected:
+                return None
+            expected = stride
+        if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
+            return None
+        return dims
+
+    def sequence(self, node: Node) -> list[Axis]:
+        """The axes of a result, from the slowest to the fastest."""
+        gone = node.kwargs["axis"] if node.op in REDUCTIONS else ()
+        return [x for d, axes in enumerate(self.places[node]) if d not in gone for x in axes]
+
+    def place(self, node: Node, into: list[Group], trail: list[Axis]) -> bool:
+        """Finds the axes of a node's dimensions from its operands that are in the groups `into`."""
+        operands = [x for x in self.operands(node) if isinstance(x, Node)]
+        shape = operands[0].shape if node.op in REDUCTIONS else node.shape
+        place: list[list[Axis]] = [[] for _ in shape]
+        for x in operands:
+            if self.group(self.show(x)[0]) not in into:
+                continue
+            dims = self.axes_of(x, trail)
+            if dims is None:
+                return False
+            for d, axis in enumerate(dims, len(shape) - len(dims)):
+                if axis is not None and not place[d]:
+                    place[d] = [axis]
+                elif axis is not None and not unify(place[d], [axis], trail):
+                    return False
+        free = [d for d, axes in enumerate(place) if not axes and shape[d] > 1]
+        for d in free:
+            place[d] = [Axis(shape[d])]
+        self.places[node] = [leaves(axes) for axes in place]
+        known = {x for d, axes in enumerate(place) if d not in free for x in leaves(axes)}
+        fresh = [x for d in free for x in place[d]]
+        for group in into:  # what the node repeats a value over is what the group loops over
+            missing = [x for x in leaves(group.full) if x not in known]
+            if fresh and missing and not unify(fresh, missing, trail):
+                return False
+            fresh = fresh or missing
+        return True
+
+    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
+        """Puts a node into one group made of the groups `into`, or where there are none into a new
+        one; None where they do not fit."""
+        trail: list[Axis] = []
+        group = None
+        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
+            looped = [x for axes in self.places[node] for x in axes]
+            reduces = node.op in REDUCTIONS
+            lists = [looped, self.sequence(node)] if reduces else [looped]
+            group = agreed(into, lists, reduces, level)
+        if group is None:
+            undo(trail)
+            return None
+        group.nodes.append(node)
+        self.groups[node] = group
+        return group
+
+    def narrow(self, nodes: list[Node]) -> bool:
+        """Whether the last dimension of a node has been cut into pieces that are too short for a
+        loop: one value for each 2 x 2 window beside one for each element of a long row."""
+        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
+        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
+
+    # Which node goes where.
+
+    def sort(self) -> None:
+        """Gives each node that fits a group: that of its operands, or one of its own."""
+        for node in self.graph.inputs:
+            self.levels[node] = 0
+        for node in self.graph.nodes:
+            bases = self.bases(node)
+            level = max((self.levels[x] for x in bases), default=0)
+            if self.is_view(node):
+                self.levels[node] = level
+            elif not self.fits(node):
+                self.levels[node] = level + 1
+            else:
+                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
+                group = None
+                if into and None not in into:
+                    group = self.join(node, [*into], level)
+                group = group or self.join(node, [], level + 1)
+                self.levels[node] = group.level
+
+    def is_view(self, node: Node) -> bool:
+        return node.op in VIEWS and self.show(node)[0] is not node
+
+    def bases(self, node: Node) -> list[Node]:
+        """The nodes that a node depends on, without the views between."""
+        used = dict.fromkeys(node.inputs())
+        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+
+    def sink(self) -> None:
+        """Moves a group into the one that uses it where there is only one: a mask that is made
+        early and used late."""
+        users: dict[Node, list[Node]] = {node: [] for node in self.position}
+        for node in self.graph.nodes:
+            if not self.is_view(node):
+                for base in self.bases(node):
+                    users[base].append(node)
+        groups = dict.fromkeys(self.groups.values())
+        for group in sorted(groups, key=lambda group: -group.level):
+            if group.inside is not None:
+                continue
+            outside = {
+                self.group(user)
+                for node in group.nodes
+                for user in users[node]
+                if self.group(user) is not group
+            }
+            if len(outside) == 1 and None not in outside:
+                (into,) = outside
+                trail: list[Axis] = []
+                fits = self.connect(group, into, trail)
+                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
+                if not fits or not agreed([into, group], [], False, 0):
+                    undo(trail)
+
+    def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
+        """Makes the axes of two groups one where the second uses values of the first."""
+        for node in into.nodes:
+            for x in self.operands(node):
+                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
+                    dims, place = self.axes_of(x, trail), self.places[node]
+                    if dims is None:
+                        return False
+                    for axis, axes in zip(dims, place[len(place) - len(dims) :], strict=True):
+                        if axis is not None and not unify(axes, [axis], trail):
+                            return False
+        a, b = leaves(group.full), leaves(into.full)
+        only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
+        return not (only_a and only_b) or unify(only_a, only_b, trail)
+
+
+def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
+    """One group of several, where all values loop over the same axes, or over all but those that
+    are reduced; else None.
+
+    Args:
+        more: the axes of further values.
+        reduces: whether a reduction is among these.
+        level: of a new group, where there is none yet.
+    """
+    lists = [x for group in into for x in (group.full, group.outer) if x is not None]
+    lists = sorted(map(leaves, lists + more), key=len, reverse=True)
+    full, outer = lists[0], None
+    for axes in lists:
+        if len(set(axes)) < len(axes) or not set(full).issuperset(axes):
+            return None
+        if len(axes) < len(full):
+            outer = axes if outer is None else outer
+            if set(axes) != set(outer):
+                return None
+    reduces = reduces or any(group.reduces for group in into)
+    if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
+        return None  # a value that each row would compute again
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
+    first.level = into[0].level if into else level
+    for group in into:
+        if group is not first:
+            first.nodes += group.nodes
+            group.inside = first
+    first.full, first.outer, first.reduces = full, outer, reduces
+    return first
+
+
+if __name__ == "__main__":
+    f = np.dtype("float32")
+    nodes = []
+
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
+
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
+
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
+
+    def run(kernel, arrays):
+        """A kernel's loops, in Python. `arrays`: of its inputs."""
+        flat = {node: array.reshape(-1) for node, array in arrays.items()}
+        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
+        for counters in itertools.product(*map(range, kernel.sizes)):
+            values = {}
+            for node in kernel.nodes:
+                operands = []
+                for x in kernel.operands[node]:
+                    if isinstance(x, Load):
+                        steps = zip(counters, x.strides, strict=True)
+                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
+                    operands.append(values.get(x, x))
+                values[node] = getattr(np, node.op)(*operands)
+                if node in kernel.outputs:
+                    steps = zip(counters, kernel.strides[node], strict=True)
+                    flat[node][sum(i * s for i, s in steps)] = values[node]
+        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+
+    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
+    flipped = new("transpose", y, (1, 0), shape=(7, 16))
+    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
+    total = new("add", new("multiply", x, 2.0), part)
+    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
+    kernel = kernel_of([x, y, bias], [total, result])
+    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
+    # -> k0 (2, 3, 16) 4 True
+    loads = [x for found in kernel.operands.values() for x in found if isinstance(x, Load)]
+    print([(load.offset, load.strides) for load in loads])  # of x, of y.T[1:], of bias
+    # -> [(0, (48, 16, 1)), (1, (3, 1, 7)), (0, (0, 0, 1))]
+
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
+    got = run(kernel, {x: a, y: b, bias: c})
+    want = a * 2 + b.T[1:]
+    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
+    # -> True True

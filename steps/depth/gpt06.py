@@ -1,0 +1,263 @@
+"""Step gpt06: A GPT learns to write
+
+Everything is there; what is left is the loop. Three habits make a Transformer learn well, and you
+have built each of them already:
+
+- **AdamW**, in which matrices decay and biases and scales do not (topic 77): decay keeps the
+  entries of a matrix small, but a scale of a norm belongs near 1, not near 0.
+- **A warm-up, then half a cosine** (step schedule12). In the first steps Adam knows each gradient
+  from few samples only, and a full step in such an uncertain direction can do lasting damage.
+- **Clipping** (step optimizer06): one strange batch cannot push the weights away.
+
+The model has 90,000 parameters, sees 32 tokens, and trains for a few seconds on one core. Look at
+what it writes: frequent words, some of them in an order that could be ("the gradient of"), and rare
+ones that it cannot spell yet. It was given no rule of the language. Better text needs no other
+program, only a larger one and more time: `python examples/gpt.py` trains it on the code of all
+steps for some minutes.
+
+The trap is to believe the loss of the training. A model that reads a text often enough learns it by
+heart, and its loss then says little about a text that it has not seen. So the last lessons are left
+out of the training, and the demo asks for the loss there. This model has drawn too few windows to
+know anything by heart: its loss is as low on lessons that it has not read. But there a table of
+pairs is still better.
+
+New: make_optimizer, rate_at, train.
+Try: lr=3e-2 in the call of train. The loss of the training ends at 4.0 instead of 3.8.
+"""
+
+import gzip
+import importlib
+import math
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.activation import GELU
+from tinytorch.nn.attention import scaled_dot_product_attention
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import ModuleList, Sequential
+from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.init import normal_
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.utils.clip_grad import clip_grad_norm_
+from tinytorch.ops.creation import arange
+from tinytorch.ops.joining import cat
+from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.random import manual_seed, randint
+from tinytorch.optim.adam import AdamW
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def read_lessons() -> str:
+    """The texts of the first lessons of this course, as they stood when this one was written."""
+    packed = Path("tinytorch", "datasets", "lessons.txt.gz")
+    folder = next(f for f in Path(__file__).resolve().parents if (f / packed).exists())
+    with gzip.open(folder / packed, "rt", encoding="ascii") as file:
+        return file.read()
+
+
+def split(text: str) -> list[str]:
+    """The text in pieces: words with the space before them, line ends with the indent after them,
+    single digits, runs of other signs."""
+    return re.findall(r"\n *| ?[A-Za-z_]+| ?[^\w\s]+| +|.", text)
+
+
+class Tokenizer:
+    """A number for each character of a text and for its most frequent pieces."""
+
+    def __init__(self, text: str, pieces: int = 0):
+        counts = Counter(piece for piece in split(text) if len(piece) > 1)
+        self.tokens = sorted(set(text)) + [piece for piece, _ in counts.most_common(pieces)]
+        self.numbers = {token: i for i, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> Tensor:
+        found = []
+        for piece in split(text):
+            # A rare piece is spelled, character by character.
+            found.extend([piece] if piece in self.numbers else piece)
+        return tensor([self.numbers[token] for token in found])
+
+    def decode(self, numbers: Tensor) -> str:
+        return "".join(self.tokens[i] for i in numbers.tolist())
+
+
+def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """`size` windows of the text, [size, block_size], and the same windows one token later: what
+    follows each token."""
+    starts = randint(len(data) - block_size, (size, 1))
+    places = starts + arange(block_size)
+    return data[places], data[places + 1]
+
+
+@dataclass
+class Config:
+    """What shapes a network. A checkpoint contains it, so that the network can be built again."""
+
+    vocab_size: int
+    block_size: int = 32  # how many tokens it sees at once
+    num_layers: int = 1
+    nhead: int = 4
+    d_model: int = 64  # how many numbers stand for a token
+
+
+class Attention(Module):
+    """Each token looks at itself and at the tokens before it."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.nhead = config.nhead
+        self.qkv = Linear(config.d_model, 3 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        qkv = self.qkv(x).view(n, length, 3, self.nhead, width // self.nhead)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [n, nhead, length, width / nhead]
+        y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, length, width))
+
+
+class Block(Module):
+    """Attention, then a small network for each token. Both are added to what was there."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        width = config.d_model
+        self.norm1, self.attention = LayerNorm(width), Attention(config)
+        self.norm2 = LayerNorm(width)
+        self.mlp = Sequential(
+            Linear(width, 4 * width), GELU(approximate="tanh"), Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(Module):
+    """Tokens [n, length] in; for each place, how likely each token is to follow, as logits
+    [n, length, vocab_size], out."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.token = Embedding(config.vocab_size, config.d_model)
+        self.position = Embedding(config.block_size, config.d_model)
+        self.blocks = ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = LayerNorm(config.d_model)
+        self.head = Linear(config.d_model, config.vocab_size, bias=False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                normal_(p, std=config.d_model**-0.5)
+        self.head.weight = self.token.weight  # the row that stands for a token also recognises it
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def loss_of(model: Module, x: Tensor, y: Tensor) -> Tensor:
+    """How surprised the model is by what follows: the mean of -log p(next token)."""
+    return cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+@no_grad()
+def generate(model: GPT, tokens: Tensor, count: int) -> Tensor:
+    """`tokens` [n, length] and `count` tokens more, drawn one at a time."""
+    for _ in range(count):
+        logits = model(tokens[:, -model.config.block_size :])[:, -1]  # only the last place counts
+        drawn = multinomial(logits.softmax(-1), 1)
+        tokens = cat([tokens, drawn], 1)
+    return tokens
+
+
+def make_optimizer(model: Module, lr: float) -> AdamW:
+    """AdamW. Matrices decay; biases and the scales of the norms do not."""
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return AdamW(groups, lr=lr, betas=(0.9, 0.95))
+
+
+def rate_at(step: int, steps: int, lr: float, warmup: int = 20) -> float:
+    """The learning rate: rises for `warmup` steps, then half a cosine down to a tenth."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    done = (step - warmup) / max(steps - warmup, 1)
+    return lr * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+
+
+def train(model: GPT, data: Tensor, steps: int, size: int = 8, lr: float = 1e-2) -> list[float]:
+    """Train on random windows of `data`. Returns the loss of each step."""
+    optimizer, losses = make_optimizer(model, lr), []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, steps, lr)
+        loss = loss_of(model, *sample_batch(data, size, model.config.block_size))
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+if __name__ == "__main__":
+    lessons = read_lessons()
+    text, unseen = lessons[:270_000], lessons[270_000:]  # the second part is kept for the end
+    tokenizer = Tokenizer(text, 500)
+    data = tokenizer.encode(text)
+    manual_seed(0)
+    model = GPT(Config(len(tokenizer)))
+
+    start = tokenizer.encode("The trap").reshape(1, -1)
+    print("before:", repr(tokenizer.decode(generate(model, start, 60)[0])))  # -> ...
+    began = time.perf_counter()
+    losses = train(model, data, 280)
+    seconds = time.perf_counter() - began
+    print(f"{seconds:.1f} s")  # -> ...
+    print([round(loss, 2) for loss in losses[::56]])  # -> [6.85, 4.38, 4.0, 4.14, 3.94]
+    print("after:")  # -> after:
+    print(tokenizer.decode(generate(model, start, 200)[0]))  # -> ...
+
+    # The lessons that it has not seen, against a table of pairs counted in the others.
+    unseen = tokenizer.encode(unseen)
+    n, i, j = len(tokenizer), data[:-1].numpy(), data[1:].numpy()
+    counts = 0.1 + np.bincount(i * n + j, minlength=n * n).reshape(n, n)
+    i, j = unseen[:-1].numpy(), unseen[1:].numpy()
+    table = -np.log(counts[i, j] / counts.sum(1)[i]).mean()
+    with no_grad():
+        seen, loss = (loss_of(model, *sample_batch(d, 400, 32)).item() for d in (data, unseen))
+    print(f"loss on the lessons it read {seen:.1f}, on unseen ones {loss:.1f}")
+    # -> loss on the lessons it read 3.8, on unseen ones 3.7
+    print(f"of a table of pairs on unseen ones {table:.2f}")
+    # -> of a table of pairs on unseen ones 3.46
+    print("better there than the table:", loss < table)  # -> better there than the table: False
+    # And against knowing nothing but how often each token occurs.
+    share = np.bincount(data.numpy(), minlength=n) / len(data)
+    single = -(share * np.log(share + 1e-12)).sum()
+    learned = np.mean(losses[-30:])
+    print(f"loss of training {learned:.1f}, of frequencies of single tokens {single:.2f}")
+    # -> loss of training 3.8, of frequencies of single tokens 4.66
+    print("far better than those:", learned < single - 0.5)  # -> far better than those: True
+    print([round(rate_at(step, 120, 1.0), 2) for step in (0, 9, 19, 20, 70, 119)])
+    # -> [0.05, 0.5, 1.0, 1.0, 0.55, 0.1]
+    groups = make_optimizer(model, 1.0).param_groups
+    print([len(group["params"]) for group in groups])  # -> [6, 10]

@@ -1,0 +1,244 @@
+"""Step gpt07: Sampling with temperature and top-k
+
+A sample draws each token by its probability. Of 100 tokens, 80 may be nonsense with a probability
+of 0.1 % each: together 8 %. So about every twelfth token is nonsense, and each mistake leads the
+model to a place that it has never seen. Two remedies change the probabilities, not the model:
+
+    temperature T   softmax(logits / T): below 1 the likely become likelier, the unlikely rarer;
+                    towards 0 only the most likely is left, above 1 the text becomes wild
+    top-k           only the k most likely tokens may be drawn; the others get -inf, which is a
+                    probability of exactly 0 after the softmax
+
+The entropy, -sum p log p, says how undecided a distribution is. Its exponential is a number of
+equally likely choices. The demo prints it for several temperatures, and what the model writes.
+
+The trap: both are settings of the sampling, not of the model. They make the text look better and
+say nothing about what was learned; models are compared by their loss.
+
+Changed: generate.
+Try: temperature=0.01, and top_k=1. Why do both write the same? What does temperature=0 do?
+"""
+
+import gzip
+import importlib
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.activation import GELU
+from tinytorch.nn.attention import scaled_dot_product_attention
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import ModuleList, Sequential
+from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.init import normal_
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.utils.clip_grad import clip_grad_norm_
+from tinytorch.ops.creation import arange
+from tinytorch.ops.joining import cat
+from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.random import manual_seed, randint
+from tinytorch.optim.adam import AdamW
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def read_lessons() -> str:
+    """The texts of the first lessons of this course, as they stood when this one was written."""
+    packed = Path("tinytorch", "datasets", "lessons.txt.gz")
+    folder = next(f for f in Path(__file__).resolve().parents if (f / packed).exists())
+    with gzip.open(folder / packed, "rt", encoding="ascii") as file:
+        return file.read()
+
+
+def split(text: str) -> list[str]:
+    """The text in pieces: words with the space before them, line ends with the indent after them,
+    single digits, runs of other signs."""
+    return re.findall(r"\n *| ?[A-Za-z_]+| ?[^\w\s]+| +|.", text)
+
+
+class Tokenizer:
+    """A number for each character of a text and for its most frequent pieces."""
+
+    def __init__(self, text: str, pieces: int = 0):
+        counts = Counter(piece for piece in split(text) if len(piece) > 1)
+        self.tokens = sorted(set(text)) + [piece for piece, _ in counts.most_common(pieces)]
+        self.numbers = {token: i for i, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> Tensor:
+        found = []
+        for piece in split(text):
+            # A rare piece is spelled, character by character.
+            found.extend([piece] if piece in self.numbers else piece)
+        return tensor([self.numbers[token] for token in found])
+
+    def decode(self, numbers: Tensor) -> str:
+        return "".join(self.tokens[i] for i in numbers.tolist())
+
+
+def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """`size` windows of the text, [size, block_size], and the same windows one token later: what
+    follows each token."""
+    starts = randint(len(data) - block_size, (size, 1))
+    places = starts + arange(block_size)
+    return data[places], data[places + 1]
+
+
+@dataclass
+class Config:
+    """What shapes a network. A checkpoint contains it, so that the network can be built again."""
+
+    vocab_size: int
+    block_size: int = 32  # how many tokens it sees at once
+    num_layers: int = 1
+    nhead: int = 4
+    d_model: int = 64  # how many numbers stand for a token
+
+
+class Attention(Module):
+    """Each token looks at itself and at the tokens before it."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.nhead = config.nhead
+        self.qkv = Linear(config.d_model, 3 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        qkv = self.qkv(x).view(n, length, 3, self.nhead, width // self.nhead)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [n, nhead, length, width / nhead]
+        y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, length, width))
+
+
+class Block(Module):
+    """Attention, then a small network for each token. Both are added to what was there."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        width = config.d_model
+        self.norm1, self.attention = LayerNorm(width), Attention(config)
+        self.norm2 = LayerNorm(width)
+        self.mlp = Sequential(
+            Linear(width, 4 * width), GELU(approximate="tanh"), Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(Module):
+    """Tokens [n, length] in; for each place, how likely each token is to follow, as logits
+    [n, length, vocab_size], out."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.token = Embedding(config.vocab_size, config.d_model)
+        self.position = Embedding(config.block_size, config.d_model)
+        self.blocks = ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = LayerNorm(config.d_model)
+        self.head = Linear(config.d_model, config.vocab_size, bias=False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                normal_(p, std=config.d_model**-0.5)
+        self.head.weight = self.token.weight  # the row that stands for a token also recognises it
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def loss_of(model: Module, x: Tensor, y: Tensor) -> Tensor:
+    """How surprised the model is by what follows: the mean of -log p(next token)."""
+    return cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+@no_grad()
+def generate(
+    model: GPT, tokens: Tensor, count: int, temperature: float = 1.0, top_k: int | None = None
+) -> Tensor:
+    """`tokens` [n, length] and `count` tokens more, drawn one at a time. A temperature below 1
+    prefers likely tokens even more; with `top_k` the others are never drawn."""
+    for _ in range(count):
+        logits = model(tokens[:, -model.config.block_size :])[:, -1]  # only the last place counts
+        logits = logits / temperature
+        if top_k is not None:
+            least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        drawn = multinomial(logits.softmax(-1), 1)
+        tokens = cat([tokens, drawn], 1)
+    return tokens
+
+
+def make_optimizer(model: Module, lr: float) -> AdamW:
+    """AdamW. Matrices decay; biases and the scales of the norms do not."""
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return AdamW(groups, lr=lr, betas=(0.9, 0.95))
+
+
+def rate_at(step: int, steps: int, lr: float, warmup: int = 20) -> float:
+    """The learning rate: rises for `warmup` steps, then half a cosine down to a tenth."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    done = (step - warmup) / max(steps - warmup, 1)
+    return lr * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+
+
+def train(model: GPT, data: Tensor, steps: int, size: int = 8, lr: float = 1e-2) -> list[float]:
+    """Train on random windows of `data`. Returns the loss of each step."""
+    optimizer, losses = make_optimizer(model, lr), []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, steps, lr)
+        loss = loss_of(model, *sample_batch(data, size, model.config.block_size))
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+if __name__ == "__main__":
+    text = read_lessons()
+    tokenizer = Tokenizer(text, 500)
+    manual_seed(0)
+    model = GPT(Config(len(tokenizer)))
+    train(model, tokenizer.encode(text), 220)
+
+    start = tokenizer.encode("The trap:").reshape(1, -1)
+    logits = model(start)[0, -1].detach()
+    choices = []
+    for temperature in (2.0, 1.0, 0.5, 0.1):
+        p = (logits / temperature).softmax(0)
+        choices.append(math.exp(-(p * (p + 1e-30).log()).sum().item()))
+        print(f"temperature {temperature}: like {choices[-1]:.1f} equal choices")  # -> ...
+    print("the lower, the fewer:", choices == sorted(choices, reverse=True))
+    # -> the lower, the fewer: True
+
+    for temperature, top_k in ((1.5, None), (1.0, None), (0.7, 10), (0.01, None)):
+        print(f"--- temperature {temperature}, top_k {top_k}")  # -> ...
+        print(tokenizer.decode(generate(model, start, 120, temperature, top_k)[0]))  # -> ...
+
+    manual_seed(1)
+    one = generate(model, start, 40, top_k=1)
+    print("top_k=1 always takes the most likely:", (one == generate(model, start, 40, 0.001)).all())
+    # -> top_k=1 always takes the most likely: tensor(True)

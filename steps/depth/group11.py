@@ -1,0 +1,542 @@
+"""Step group11: Catalogue: the other collectives of one tensor
+
+Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step group08,
+and call another function of MPI. The last two are worth a look, since they divide a tensor among
+the processes:
+
+    all_gather_into_tensor    [a], [b]        ->  [a, b] in both
+    reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
+
+A reduce-scatter and then an all-gather are an all_reduce: these are the two rounds of the ring of
+step simulator03.
+
+`check_whole` compares sizes before anything is sent. destroy_process_group frees a group.
+get_backend, get_process_group_ranks and get_global_rank say what a group is made of.
+
+Changed: MPIBackend. New: reduce, barrier, check_whole, all_gather_into_tensor,
+start_reduce_scatter, reduce_scatter_tensor, destroy_process_group, get_backend,
+get_process_group_ranks, get_global_rank.
+Try: make an all_reduce of x out of the last two calls, and compare it with all_reduce.
+"""
+
+import importlib.util
+import os
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
+from tinytorch.distributed.simulator import Here, here
+from tinytorch.distributed.types import DistBackendError, ReduceOp
+
+
+def is_available() -> bool:
+    """Whether mpi4py is installed: pip install mpi4py mpich."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+class MPIBackend:
+    """MPI's collectives, begun on arrays whose elements lie side by side.
+
+    Each call returns a request at once. MPI works on it while Test() is being called.
+    """
+
+    device, xp = "cpu", np
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
+
+    def __init__(self, mpi: Any, comm: Any):
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
+        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
+
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        return np.empty(size, dtype)
+
+    def movable(self, array: np.ndarray) -> np.ndarray:
+        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
+
+    def reducible(self, array: np.ndarray) -> np.ndarray:
+        """The same to compute with: bytes for booleans, float32 for halves."""
+        if array.itemsize != 2 or array.dtype in self.native:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+
+    def broadcast(self, array: np.ndarray, root: int) -> Any:
+        return self.comm.Ibcast(array, root)
+
+    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
+        if self.rank == root:
+            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
+        return self.comm.Ireduce(array, None, self.ops[op], root)
+
+    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
+        return self.comm.Iallgather(array, out)
+
+    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
+
+    def barrier(self) -> Any:
+        return self.comm.Ibarrier()
+
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
+
+    def close(self) -> None:
+        self.comm.Free()
+
+
+SPINS = range(200)  # how often to look for a result before others may have the core
+
+
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets all calls of this process make progress."""
+        if not self.done:
+            self.done = True  # also after an error
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, error) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self) -> bool:
+        """Wait until the result is there."""
+        while not self.is_completed():
+            give_way()
+        return True
+
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+
+
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
+    """
+
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
+        self.name, self.ranks, self.host = name, ranks, host
+        self.backend = host
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
+        self.running: list[Work] = []  # what has begun, and may not be complete
+
+    def rank(self) -> int:
+        return self.host.rank
+
+    def size(self) -> int:
+        return self.host.size
+
+    def failure(self, name: str, reason: Any) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        into: Any = None,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result."""
+        try:
+            request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
+        except self.errors as error:
+            raise self.failure(name, error) from None
+        work = Work(self, name, request, finish)
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
+        if not async_op:
+            work.wait()
+        return work if async_op else None
+
+    def part(self, name: str, ranks: list[int]) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it."""
+        self.start("barrier", (), backend=self.host)
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host)
+
+
+class DefaultGroup(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return here.group
+
+
+class group(metaclass=DefaultGroup):
+    """group.WORLD is the group of all processes, or None before init_process_group."""
+
+
+def is_initialized() -> bool:
+    return here.group is not None
+
+
+def set_default_group(group: ProcessGroup | None) -> None:
+    """A simulated rank has a group of its own; else all threads of the process share one."""
+    (Here if here.comm is None else here).group = group
+
+
+def init_process_group(backend: str | None = None) -> None:
+    """Make the group of all processes.
+
+    Raises:
+        ValueError: there is a group already.
+    """
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    name = (backend or "mpi").lower()
+    mpi, comm = here.mpi, here.comm
+    set_default_group(ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm)))
+
+
+def default_group() -> ProcessGroup:
+    """The group of all processes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    group = here.group
+    if group is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call "
+            "init_process_group."
+        )
+    return group
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
+
+
+def get_rank(group: Any = None) -> int:
+    """The number of this process in the group, or -1 where it does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """The number of processes in the group, or -1 where this one does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The rank in the group of the process with this rank among all.
+
+    Raises:
+        ValueError: it does not belong to the group.
+    """
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
+
+
+def new_group(ranks: list[int] | None = None, backend: str | None = None) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice, or does not exist; there is no default group.
+    """
+    whole = default_group()
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks)
+
+
+SUM, AVG = ReduceOp.SUM, ReduceOp.AVG  # an attribute of an enumeration takes 0.15 us each time
+
+
+def check_tensor(tensor: Any, group: ProcessGroup) -> None:
+    """Raises:
+    TypeError: it is not a Tensor.
+    RuntimeError: the group's backend does not serve its device.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"Invalid function argument. Expected a tinytorch.Tensor, got {tensor!r}")
+    if tensor.device.type != group.backend.device:
+        raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+
+
+def member(name: str, group: Any, level: int = 3) -> ProcessGroup | None:
+    """The group of a call; None, with a warning, if this process does not belong to it."""
+    if group is not GroupMember.NON_GROUP_MEMBER:
+        return default_group() if group is None else group
+    warnings.warn(
+        f"Running {name} on global rank {default_group().rank()} which does not belong to the "
+        f"given group.",
+        stacklevel=level,
+    )
+    return None
+
+
+def ready(name: str, group: Any, tensor: Tensor) -> ProcessGroup | None:
+    """The group of a call whose tensor has been checked; None as for member."""
+    if group is None:
+        group = here.group or default_group()
+    elif (group := member(name, group, 4)) is None:
+        return None
+    # Most tensors have an array of the right type, and need no check of their device.
+    if not isinstance(tensor, Tensor) or type(tensor.array) is not group.array_type:
+        check_tensor(tensor, group)
+    return group
+
+
+def check_op(op: Any, tensor: Tensor) -> ReduceOp:
+    """The reduction of what is on the wire.
+
+    Raises:
+        TypeError: it is not a ReduceOp.
+        RuntimeError: it does not suit the dtype.
+    """
+    if op is SUM:
+        # Whether one of several booleans is true: the largest byte. A sum of bytes would overflow.
+        return ReduceOp.MAX if tensor.array.dtype.char == "?" else op
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"expected a ReduceOp, got {op!r}")
+    if (tensor.dtype.is_floating_point and op.name.startswith("B")) or (
+        op is AVG and not tensor.dtype.is_floating_point
+    ):
+        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with {tensor.dtype}")
+    return op
+
+
+def store(tensor: Tensor, wire: Any) -> None:
+    """Write what has come into the tensor, unless it has come into its own memory."""
+    array = tensor.array
+    if wire is not array:
+        if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
+            wire = wire.view(array.dtype)
+        array[...] = wire.reshape(array.shape)
+
+
+def arrival(tensor: Tensor, wire: Any) -> Callable | None:
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
+    return None if wire is tensor.array else partial(store, tensor, wire)
+
+
+def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
+    """The function that stores a reduction in the tensor; None, as for arrival."""
+    if op is not AVG:
+        return arrival(tensor, wire)
+
+    def finish() -> None:
+        group.backend.xp.divide(wire, group.size(), out=wire)
+        store(tensor, wire)
+
+    return finish
+
+
+def all_reduce(
+    tensor: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Replace the tensor in all processes by the reduction of all of them, element by element.
+
+    With MPI halves are added in float32 and rounded once.
+    """
+    if (group := ready("all_reduce", group, tensor)) is None:
+        return None
+    wire = group.backend.reducible(tensor.array)
+    if op is SUM and wire is tensor.array:  # as most calls are: nothing is converted
+        return group.start("all_reduce", (wire, op), None, async_op, wire)
+    args, finish = (wire, check_op(op, tensor)), reduced(tensor, wire, op, group)
+    return group.start("all_reduce", args, finish, async_op, tensor.array)
+
+
+def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
+    """Send the tensor of process `src` to all others, into theirs."""
+    if (group := ready("broadcast", group, tensor)) is None:
+        return None
+    wire, root = group.backend.movable(tensor.array), get_group_rank(group, src)
+    finish = arrival(tensor, wire)
+    return group.start("broadcast", (wire, root), finish, async_op, tensor.array)
+
+
+def reduce(
+    tensor: Tensor, dst: int, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Like all_reduce, but only process `dst` gets the result."""
+    if (group := ready("reduce", group, tensor)) is None:
+        return None
+    root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
+    args = wire, check_op(op, tensor), root
+    if group.rank() != root:
+        return group.start("reduce", args, None, async_op)
+    return group.start("reduce", args, reduced(tensor, wire, op, group), async_op, tensor.array)
+
+
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
+    """Wait until all processes of the group have come here."""
+    group = member("barrier", group)
+    return None if group is None else group.start("barrier", (), None, async_op)
+
+
+def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
+    """Raises:
+    RuntimeError: dtypes differ, or `whole` is not as large as the parts of all processes.
+    """
+    if whole.dtype != part.dtype or whole.numel() != part.numel() * group.size():
+        raise RuntimeError(
+            f"expected {group.size()} times {part.shape} of {part.dtype}, got {whole.shape} of "
+            f"{whole.dtype}"
+        )
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """all_gather into one tensor: along dimension 0, or along a new one in front."""
+    if (group := ready("all_gather_into_tensor", group, output_tensor)) is None:
+        return None
+    check_tensor(input_tensor, group)
+    check_whole(output_tensor, input_tensor, group)
+    args = tuple(group.backend.movable(tensor.array) for tensor in (output_tensor, input_tensor))
+    finish = arrival(output_tensor, args[0])
+    return group.start("all_gather", args, finish, async_op, output_tensor.array)
+
+
+def start_reduce_scatter(
+    output: Tensor, whole: Any, op: ReduceOp, group: ProcessGroup, async_op: bool
+) -> Work | None:
+    wire = group.backend.empty(output.numel(), whole.dtype)
+    args, finish = (wire, whole, check_op(op, output)), reduced(output, wire, op, group)
+    return group.start("reduce_scatter", args, finish, async_op, output.array)
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """reduce_scatter of one tensor, which holds the parts one after the other."""
+    if (group := ready("reduce_scatter_tensor", group, output)) is None:
+        return None
+    check_tensor(input, group)
+    check_whole(input, output, group)
+    whole = group.backend.reducible(input.array)
+    return start_reduce_scatter(output, whole, op, group, async_op)
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.simulator import simulate
+    from tinytorch.ops.creation import zeros
+
+    for name in "core.printing ops.arithmetic ops.comparison ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
+
+    def program():
+        init_process_group()
+        rank = get_rank(group.WORLD)
+        x = tensor([1.0, 2.0]) * 10**rank
+        largest, total, whole, part = x.clone(), x.clone(), zeros(2, 2), zeros(1)
+        reduce(largest, 0, ReduceOp.MAX)
+        reduce(total, 1)
+        work = all_gather_into_tensor(whole, x, async_op=True)
+        barrier()
+        work.wait()
+        reduce_scatter_tensor(part, x)
+        last = new_group([1])
+        if rank == 1:
+            assert get_global_rank(last, 0) == 1 and get_process_group_ranks(last) == [1]
+        assert get_backend() == "mpi"
+        destroy_process_group(last if rank == 1 else None)
+        assert is_initialized() == (rank == 1)
+        return [result.tolist() for result in (largest, total, whole, part)]
+
+    names = "largest, in 0", "total, in 1", "all_gather", "reduce_scatter"
+    for name, *of_ranks in zip(names, *simulate(2, program), strict=True):
+        print(f"{name:14}", *of_ranks)
+    # -> largest, in 0  [10.0, 20.0] [10.0, 20.0]
+    # -> total, in 1    [1.0, 2.0] [11.0, 22.0]
+    # -> all_gather     [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
+    # -> reduce_scatter [11.0] [22.0]
+
+    def mistakes():
+        init_process_group()
+        x, outside, found = tensor([1.0, 2.0]), GroupMember.NON_GROUP_MEMBER, []
+        for mistake in (
+            lambda: reduce_scatter_tensor(x, x.long()),
+            lambda: reduce(x, 0, group=outside),
+            lambda: barrier(outside),
+            lambda: all_gather_into_tensor(x, x, outside),
+            lambda: reduce_scatter_tensor(x, x, group=outside),
+        ):
+            try:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    mistake()
+                found += [str(warning.message)[:52] for warning in caught]
+            except RuntimeError as error:
+                found.append(str(error)[:70])
+        return found
+
+    for text in simulate(1, mistakes)[0]:
+        print(text)
+    # -> expected 1 times tinytorch.Size([2]) of tinytorch.float32, got tinytor
+    # -> Running reduce on global rank 0 which does not belon
+    # -> Running barrier on global rank 0 which does not belo
+    # -> Running all_gather_into_tensor on global rank 0 whic
+    # -> Running reduce_scatter_tensor on global rank 0 which

@@ -1,0 +1,178 @@
+"""Step jacobian05: Jacobians that can be differentiated
+
+The results of the last three steps are numbers without a history. But derivatives occur in losses:
+a penalty on the slope makes a network smooth, and a physical law says what the derivative has to
+be. Then a gradient must flow through the Jacobian, to the input or to a weight. The demo tries it,
+and there is nothing to flow through.
+
+`create_graph=True` is what grad calls it (step core66): the backward pass is recorded as well. Two
+more things are needed.
+
+- The outputs must stay connected. `without_graph` detaches them: a caller that has not asked
+  for a graph would keep it alive for nothing. With create_graph they go out as they are.
+- So must the inputs. A leaf made by detach() ends the graph there; the caller's x would get no
+  gradient. So an input that requires one is passed on as it is, or rather as a view of itself: grad
+  needs a tensor of its own to stop at, and x may be used inside of func in another way, too.
+
+A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph as
+always. And as a caller asked for a graph, there is one within no_grad(), too.
+
+The trap is the price. The graph of a Jacobian holds a backward pass for each result.
+
+Changed: call_on_leaves, without_graph, vjp, jvp, jacobian.
+Try: keep x instead of view_as(x, x). What is vjp(lambda t: t * x, x, x, create_graph=True) then?
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.engine import as_sequence, grad
+from tinytorch.autograd.modes import enable_grad
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.creation import eye, ones_like, zeros, zeros_like
+from tinytorch.ops.joining import stack
+from tinytorch.ops.shape import view_as
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+@enable_grad()
+def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, Any]:
+    """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
+    gradient stay what they are, so that the result can be differentiated with respect to them.
+
+    TypeError where an input or an output is not a tensor."""
+    leaves = []
+    for x in as_sequence(inputs):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"The inputs must be Tensors, but one is a {type(x).__name__}")
+        keep = create_graph and x.requires_grad
+        leaves.append(view_as(x, x) if keep else x.detach().requires_grad_())
+    outputs = func(*leaves)
+    for y in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
+        if not isinstance(y, Tensor):
+            raise TypeError(f"The function must return Tensors, but gave a {type(y).__name__}")
+    return tuple(leaves), outputs
+
+
+def back(ys: tuple, xs: tuple, vectors: tuple, create_graph: bool, strict: bool = False) -> tuple:
+    """v^T J: for each of xs the gradient of all ys, at which `vectors` arrive. Where none of them
+    depends on x it is zero, or, if `strict`, a RuntimeError."""
+    pairs = [(y, v) for y, v in zip(ys, vectors, strict=True) if y.requires_grad]
+    found: Any = [None] * len(xs)
+    if pairs:
+        outputs, arriving = zip(*pairs, strict=True)
+        found = grad(outputs, xs, arriving, True, create_graph, allow_unused=True)
+    if strict and None in found:
+        raise RuntimeError(f"The outputs do not depend on input {found.index(None)}: strict=True")
+    return tuple(zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True))
+
+
+def vectors_for(tensors: tuple, v: Any, what: str) -> tuple:
+    """The vectors of a product; 1 where none is given for a single number. RuntimeError where they
+    do not fit."""
+    if v is None:
+        if len(tensors) > 1 or tensors[0].numel() != 1:
+            raise RuntimeError(f"The vector v can only be None if {what} is a single number.")
+        return (ones_like(tensors[0]),)
+    vectors = as_sequence(v)
+    shapes = [[tuple(x.shape) for x in group] for group in (vectors, tensors)]
+    if shapes[0] != shapes[1]:
+        raise RuntimeError(f"v has the shapes {shapes[0]}, and {what} {shapes[1]}")
+    return vectors
+
+
+def as_given(results: tuple, like: Any) -> Any:
+    """One result where there was one tensor, not in a tuple; else all."""
+    return results[0] if isinstance(like, Tensor) else tuple(results)
+
+
+def without_graph(outputs: Any, create_graph: bool) -> Any:
+    if create_graph:
+        return outputs
+    return as_given(tuple(y.detach() for y in as_sequence(outputs)), outputs)
+
+
+def vjp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple:
+    """(outputs, v^T J): one backward pass, for vectors in the shapes of the outputs."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    vectors = vectors_for(as_sequence(outputs), v, "the output")
+    found = back(as_sequence(outputs), xs, vectors, create_graph, strict)
+    return without_graph(outputs, create_graph), as_given(found, inputs)
+
+
+def jvp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple:
+    """(outputs, J v), for vectors in the shapes of the inputs: how the outputs change on the way.
+
+    Two backward passes: u^T J is linear in u, and its derivative in the direction v is J v."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    ys = as_sequence(outputs)
+    us = tuple(zeros_like(y).requires_grad_() for y in ys)
+    found = back(ys, xs, us, True, strict)
+    found = back(found, us, vectors_for(xs, v, "the input"), create_graph, strict)
+    return without_graph(outputs, create_graph), as_given(found, outputs)
+
+
+@enable_grad()
+def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+    """The matrix of all dy_i/dx_j, in the shape [*y.shape, *x.shape]: one backward pass for each
+    element of y. For several outputs or inputs a tuple for each, the outputs outside."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    rows = []
+    for y in as_sequence(outputs):
+        n = y.numel()
+        units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
+        found = [back((y,), xs, (unit,), create_graph, strict) for unit in units.unbind(0)]
+        parts = zip(*found, strict=True) if found else [[zeros(0, *x.shape)] for x in xs]
+        row = [stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, xs, strict=True)]
+        rows.append(as_given(tuple(row), inputs))
+    return as_given(tuple(rows), outputs)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.tensor import tensor
+
+    importlib.import_module("tinytorch.core.printing")
+
+    def cubes(x):
+        return x**3
+
+    x = tensor([1.0, 2.0], requires_grad=True)
+    graphs = [jacobian(cubes, x, create_graph=flag).requires_grad for flag in (False, True)]
+    print("a graph:", graphs)
+    # -> a graph: [False, True]
+    # The sum of all slopes, 3 x^2, has the derivative 6 x.
+    for product in (vjp, jvp):
+        value, slope = product(cubes, x, tensor([1.0, 1.0]), create_graph=True)
+        (second,) = grad((slope.sum(),), (x,), retain_graph=True)
+        (first,) = grad((value.sum(),), (x,))
+        print(
+            product.__name__, slope.tolist(), second.tolist(), "and of the value:", first.tolist()
+        )
+        # -> vjp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
+        # -> jvp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
+
+    with no_grad():
+        print("within no_grad():", vjp(cubes, x, x, create_graph=True)[1].requires_grad)
+    # -> within no_grad(): True
+
+    # A penalty on the slope, trained. The slope of tanh(w x) at 0 is w, and shall be 0.5.
+    def penalty(w):
+        slope = jacobian(lambda x: (w * x).tanh(), tensor([0.0]), create_graph=True)
+        return ((slope - 0.5) ** 2).sum()
+
+    w = tensor([2.0], requires_grad=True)
+    for _ in range(50):
+        loss = penalty(w)
+        (g,) = grad((loss,), (w,))
+        w = (w - 0.2 * g).detach().requires_grad_()
+    print("the slope that was wished for:", round(w.item(), 3))
+    # -> the slope that was wished for: 0.5

@@ -1,0 +1,306 @@
+"""Step norm08: Normalisation as x s + t: two numbers for each row
+
+Behind the sums of step norm07 the formula still makes four passes: subtract m, multiply by r, by
+the weight, add the bias. But m and r are the same along a row, and so are weight and bias of a
+channel. Multiply out:
+
+    y = (x - m) r w + b = x s + t          s = r w,   t = b - m s
+
+s and t are two numbers for each row, computed once, and two passes are left. All kinds have this
+form. For LayerNorm, whose w and b run along the row, y = x (s w) + (t w + b) with s = r: the two
+arrays that all rows share are its `columns`. Where there are none, they are ones, and
+
+    combine:   the sum of a * (s * columns[0] + t * columns[1])
+
+is all of forward: with a = x for the first term, and a = 1 for the second. (The gradient, step
+norm09, has three such terms. And step norm10 makes them fast; here they are written as they are
+read.)
+
+The trap: t = -m s is large if the mean is, and x s + t would again subtract nearly equal numbers.
+Then the rows are centred already (`far`), and t is 0.
+
+Changed: Normalization.forward and moments. New: columns, combine.
+Try: t = -m * s always, with the last line of the demo.
+"""
+
+import importlib
+import math
+from typing import Any
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.reduction import Mean
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class Normalization(Function):
+    """y = h w + b with h = (x - m) r: m is the mean, r = 1 / sqrt(v + eps), v the variance.
+
+        dL/dx = r (e - mean(e) - h mean(e h)), e = g w;   dL/dw = sum of g h;   dL/db = sum of g
+
+    The kinds differ in `dims`, over which means are taken when x has the shape `shape`. The last
+    dimension is one of them. w and b belong to it where `shape` is [rows, n], and else to those
+    between the first and the last: [batch, channels, n].
+
+    Arrays are computed as rows of n elements. A mean over `dims` is a mean of the rows' sums, and
+    all else has the form x s + t, with two numbers for each row (`combine`).
+    """
+
+    far = False  # the mean is large beside the deviations
+
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        ctx.shape, ctx.dims, ctx.eps = shape, dims, eps
+        ctx.fixed = momentum is None and running_mean is not None
+        rows = ctx.rows(x)
+        if ctx.fixed:
+            m, v = ctx.per_row(running_mean), ctx.per_row(running_var)
+        else:
+            rows, m, v = ctx.moments(rows)
+        if momentum is not None:
+            n = math.prod(shape[dim] for dim in dims)
+            ctx.track(running_mean, m, momentum)
+            ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        s = r * ctx.per_row(weight)
+        t = 0 if ctx.far else -m * s
+        b = 0 if bias is None else ctx.per_row(bias)
+        y = ctx.combine(ctx.columns(rows, weight, bias), (rows, s, 0), (None, t, b))
+        return ctx.back(y, x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        shape = ctx.shape
+        inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)
+        c, e = (a.reshape(shape) for a in (x, g))
+        if ctx.fixed:
+            c, r = c - m.reshape(*shape[:-1], 1), r.reshape(*shape[:-1], 1)
+        else:
+            c = c - ctx.means(c)
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)  # again: on Tensors, with derivatives
+        h = c * r
+        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
+        e = e if weight is None else e * weight.reshape(inner)
+        if not ctx.fixed:
+            e = e - ctx.means(e) - h * ctx.means(e * h)
+        return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
+
+    # The parts of the computation on rows.
+
+    def rows(ctx, x: Any) -> Any:
+        return x.reshape(math.prod(ctx.shape[:-1]), ctx.shape[-1])
+
+    def back(ctx, rows: Any, like: Any) -> Any:
+        """Rows in the shape of `like`, an input; None for one that is absent."""
+        return None if like is None else rows.reshape(like.shape)
+
+    def per_row(ctx, value: Any) -> Any:
+        """A number for each channel as one for each row; 1 for what belongs to the elements."""
+        if value is None or len(ctx.shape) == 2:
+            return 1
+        value = value.reshape(ctx.shape[1:-1])
+        return ctx.xp.broadcast_to(value, ctx.shape[:-1]).reshape(-1, 1)
+
+    def columns(ctx, rows: Any, weight: Any, bias: Any = None) -> Any:
+        """weight and bias, one below the other, where they belong to the elements; else ones."""
+        columns = ctx.xp.ones((2, rows.shape[1]), rows.dtype)
+        for i, value in enumerate((weight, bias)):
+            if value is not None and len(ctx.shape) == 2:
+                columns[i] = value.reshape(-1)
+        return columns
+
+    def mean(ctx, sums: Any) -> Any:
+        """The mean over `dims`, for each row, from the sum of each row."""
+        sums = sums / math.prod(ctx.shape[dim] for dim in ctx.dims)
+        if len(ctx.dims) == 1:
+            return sums
+        means = sums.reshape(ctx.shape[:-1]).sum(axis=ctx.dims[:-1], keepdims=True)
+        return ctx.xp.broadcast_to(means, ctx.shape[:-1]).reshape(-1, 1)
+
+    def moments(ctx, rows: Any) -> tuple:
+        """The rows, and their mean and variance. If a mean is large, the difference of two sums
+        would leave only rounding errors: it is subtracted from the rows first."""
+        m = ctx.mean(rows @ ctx.xp.ones((rows.shape[1], 1), rows.dtype))
+        v = ctx.mean(dot_rows(rows, rows)) - m * m
+        ctx.far = bool((4 * v < m * m).any())
+        if ctx.far:
+            rows = rows - m
+            v = ctx.mean(dot_rows(rows, rows))
+        return rows, m, v
+
+    def track(ctx, running: Any, value: Any, momentum: float) -> None:
+        """Moves `running`, in place, towards the value of the batch."""
+        if running is not None:
+            value = value[: ctx.shape[1], 0] - running
+            running += momentum * value
+            bump_version(running)
+
+    def combine(ctx, columns: Any, *terms: tuple) -> Any:
+        """The sum of a * (s * columns[0] + t * columns[1]) for each (a, s, t): an array of rows
+        (None: 1) and two numbers for each row."""
+        total = 0
+        for a, s, t in terms:
+            factor = s * columns[0] + t * columns[1]
+            total = total + (factor if a is None else a * factor)
+        return total
+
+
+def dot_rows(a: Any, b: Any) -> Any:
+    """The product of each row of a with that of b, [rows, 1]."""
+    return (a[:, None, :] @ b[:, :, None])[:, 0]
+
+
+class NativeBatchNorm(Normalization):
+    """Means over the batch: [n, channels, m] has one mean for each channel."""
+
+
+class NativeLayerNorm(Normalization):
+    """Means over the last dimensions: [rows, n] has one mean for each row."""
+
+
+class NativeGroupNorm(Normalization):
+    """Means over groups of channels: [n, groups, channels of a group, m] has n * groups means."""
+
+
+@checked
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels, ...].
+
+    In training, mean and var (divided by the count n) are those of the batch, and the running ones
+    are moved towards them (there var is divided by n - 1); otherwise they are the running ones.
+    Source: Ioffe and Szegedy, 2015.
+    """
+    shape = input.array.shape
+    sizes = (*shape[:2], math.prod(shape[2:]))
+    others = weight, bias, running_mean, running_var
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
+
+
+@checked
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """As batch_norm, with means over groups of the channels of one item (Wu and He, 2018).
+
+    Raises:
+        RuntimeError: there are no channels, or groups of different sizes.
+    """
+    shape = input.array.shape
+    if len(shape) < 2 or shape[1] % num_groups:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions, and the number of channels to be divisible by "
+            f"num_groups ({num_groups}), but got input of shape {list(shape)}"
+        )
+    sizes = (shape[0], num_groups, shape[1] // num_groups, math.prod(shape[2:]))
+    return NativeGroupNorm.apply(input, weight, bias, None, None, sizes, (2, 3), eps)
+
+
+def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
+    """normalized_shape as a tuple, and `input` as rows of so many elements: [rows, n].
+
+    Raises:
+        RuntimeError: the last dimensions have other sizes.
+    """
+    shape, inner = input.array.shape, tuple(normalized_shape)
+    if not inner or shape[-len(inner) :] != inner:
+        raise RuntimeError(f"Given normalized_shape={list(inner)}, got input of size {list(shape)}")
+    return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
+
+
+@checked
+def layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """As batch_norm, with means over the last dimensions, of the sizes normalized_shape, and a
+    weight for each of their elements (Ba et al., 2016).
+
+    Raises:
+        RuntimeError: sizes do not fit.
+    """
+    _, sizes = last_sizes(input, normalized_shape)
+    return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
+
+
+if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.core.dtype import float64
+    from tinytorch.ops.random import manual_seed, randn
+
+    # One channel of two rows: the mean of all is 4, the variance 5, and weight 2, bias 1.
+    x = Tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
+    y = batch_norm(x, None, None, Tensor([2.0]), Tensor([1.0]), True)
+    s = 2 / np.sqrt(5 + 1e-5)
+    t = 1 - 4 * s
+    print([round(v, 4) for v in y.flatten().tolist()])  # -> [-1.6833, 0.1056, 1.8944, 3.6833]
+    print([round(float(v * s + t), 4) for v in (1, 3, 5, 7)])
+    # -> [-1.6833, 0.1056, 1.8944, 3.6833]
+
+    # Against the formula, in every kind.
+    def formula(x, dims, weight, bias):
+        c = x - x.mean(dims, True)
+        return c / (c.square().mean(dims, True) + 1e-5).sqrt() * weight + bias
+
+    manual_seed(0)
+    x, w, b = randn(8, 4, 6) * 3 + 2, randn(4), randn(4)
+    column = w.reshape(4, 1), b.reshape(4, 1)
+    pairs = {
+        "batch": (batch_norm(x, None, None, w, b, True), formula(x, (0, 2), *column)),
+        "groups": (group_norm(x, 4, w, b), formula(x, (2,), *column)),
+        "layer": (layer_norm(x.mT, (4,), w, b), formula(x.mT, (2,), w, b)),
+    }
+    for title, (ours, theirs) in pairs.items():
+        print(title, (ours - theirs).abs().max().item() < 1e-5)
+    # -> batch True
+    # -> groups True
+    # -> layer True
+
+    # Every kind, and its gradient.
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+
+    x = randn(3, 4, 2, dtype=float64).requires_grad_()
+    w, b, mean, var = (randn(4, dtype=float64).exp() for _ in range(4))
+
+    def training(x, w, b):
+        return batch_norm(x, mean, var, w, b, True, 0.0)
+
+    def in_use(x, w, b):
+        return batch_norm(x, mean, var, w, b)
+
+    def groups(x, w, b):
+        return group_norm(x, 2, w, b)
+
+    def layers(x, w, b):
+        return layer_norm(x.transpose(1, 2), (4,), w, b)
+
+    w.requires_grad_()
+    b.requires_grad_()
+    for norm in (training, in_use, groups, layers):
+        print(norm.__name__, gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))
+    # -> training True True
+    # -> in_use True True
+    # -> groups True True
+    # -> layers True True
+
+    y = layer_norm(Tensor([[10000.0, 10001.0, 10002.0, 10003.0]]), (4,))
+    print([round(v, 4) for v in y[0].tolist()])  # -> [-1.3416, -0.4472, 0.4472, 1.3416]

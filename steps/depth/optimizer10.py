@@ -1,0 +1,215 @@
+"""Step optimizer10: Momentum
+
+Plain gradient descent is slow in a valley. The loss is steep across it, so the rate must be small;
+it falls gently along it, and with this rate the steps are tiny. The demo's valley is 50 times as
+steep across as along: 342 steps.
+
+So let the steps accumulate, like the velocity of a rolling ball:
+
+    v = momentum * v + g,        p = p - lr * v
+
+Across the valley the gradient changes its sign at each step, so in v it cancels. Along the valley
+it has the same sign all the time, and v grows to g + 0.9 g + 0.81 g + ... = g / (1 - 0.9): ten
+times as long with momentum = 0.9. With 0.8, the same valley takes 55 steps.
+
+v must be kept for each parameter from step to step. It is stored in the optimizer's `state`, which
+has a dict for each tensor. A defaultdict creates it at the first access. (In PyTorch, v is called
+momentum_buffer.)
+
+The trap: no gradient and a gradient of zero are now different. A parameter without a gradient does
+not move, while one whose gradient is zero moves on by its momentum. zero_grad sets None, as
+PyTorch does since 2.0; with set_to_none=False it writes zeros into the same memory.
+
+Changed: Optimizer.__init__, Optimizer.zero_grad, SGD.
+Try: momentum=0.99 in the valley. Is more always better?
+"""
+
+import importlib
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.creation import zero_
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class Required:
+    """The default of an option that has none: each group of parameters has to give it a value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
+
+
+class Optimizer:
+    """Base of all optimizers: it holds the parameters, a subclass says how they move.
+
+    Args:
+        params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
+            its own: [{"params": [...], "lr": 0.1}, ...].
+        defaults: the options that a group gets where it has none.
+    Raises:
+        TypeError: for what is not an iterable of tensors.
+        ValueError: for an empty list, and for a parameter that is not a leaf or is in two groups.
+    """
+
+    def __init__(self, params: Iterable, defaults: dict[str, Any]):
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts"
+            )
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters; what it does not say, the defaults do."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections")
+        params = [params] if isinstance(params, Tensor) else list(params)
+        names = [param[0] for param in params if isinstance(param, tuple)]
+        if names:
+            if len(names) < len(params):
+                raise ValueError(
+                    "all optimizer params should be with/without names. "
+                    "Some param names are missing"
+                )
+            param_group["param_names"], params = names, [param for _, param in params]
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(param)}"
+                )
+            if not (param.is_leaf or param.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        if len({id(param) for param in params}) != len(params):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters", stacklevel=3
+            )
+        known = {id(param) for other in self.param_groups for param in other["params"]}
+        if any(id(param) in known for param in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        if any(bool(names) != ("param_names" in other) for other in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if names else 'without'} names to the optimizer"
+            )
+        param_group["params"] = params
+        for name, default in self.defaults.items():
+            if param_group.setdefault(name, default) is required:
+                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if set_to_none:
+                    param._grad = None
+                elif param.grad is not None:
+                    param.grad = zero_(param.grad.detach())
+
+    def step(self) -> None:
+        """Moves the parameters once, along the gradients that they have now."""
+        with no_grad():
+            for group in self.param_groups:
+                active = [param for param in group["params"] if param._grad is not None]
+                if len(set(active)) < len(active):  # one that stands there twice moves twice
+                    for param in active:
+                        self.update([param], group)
+                elif active:
+                    self.update(active, group)
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__} ("
+        for number, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {number}\n"
+            text += "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
+        return text + ")"
+
+
+class SGD(Optimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        v = momentum * v + g         (v = g at the first step)
+        d = v
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-3, momentum: float = 0):
+        if not lr >= 0:  # also nan, for which all comparisons are False
+            raise ValueError(f"Invalid learning rate: {lr}")
+        super().__init__(params, {"lr": lr, "momentum": momentum})
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            g = param.grad
+            if group["momentum"]:
+                state = self.state[param]
+                v = state.get("momentum_buffer", 0 * g)
+                g = state["momentum_buffer"] = group["momentum"] * v + g
+            param -= group["lr"] * g
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+
+    # A valley: 50 times as steep across as along.
+    def descend(**options):
+        p = tensor([1.0, 1.0], requires_grad=True)
+        optimizer = SGD([p], **options)
+        for number in range(1, 1001):
+            optimizer.zero_grad()
+            (50 * p[0] ** 2 + p[1] ** 2).backward()
+            optimizer.step()
+            if p.detach().abs().max().item() < 0.001:
+                return number
+        return 1000
+
+    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
+    print("steps to 0.001: plain", plain, "and with momentum", heavy)
+    # -> steps to 0.001: plain 342 and with momentum 55
+
+    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.9)
+    for _ in range(2):
+        p.grad = tensor([1.0])
+        optimizer.step()
+        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
+    # -> v = 1.0, p = -1.0
+    # -> v = 1.9, p = -2.9
+
+    # Nothing, and zero.
+    optimizer.zero_grad()
+    optimizer.step()
+    print(p.grad, f"{p.item():.2f}")  # -> None -2.90
+    p.grad = gradient = tensor([1.0])
+    optimizer.zero_grad(set_to_none=False)
+    print(gradient.item())  # -> 0.0
+    optimizer.step()
+    print(p.grad.item(), f"{p.item():.2f}")  # -> 0.0 -4.61

@@ -1,0 +1,332 @@
+"""Step rnn05: Sequences of different length, padded
+
+Texts have different lengths, and a batch is a rectangle. pad_sequence fills the short ones up,
+with zeros behind the end, to [time, batch, ...].
+
+Then the layer reads the zeros as well. That has three consequences, and each is seen in the demo:
+
+    last              is the state after the padding: for a short text it is wrong
+    output[length-1]  is right, in the forward direction: what comes later cannot change it
+    backwards         is wrong everywhere: that direction reads the padding first
+
+The first can be repaired: pick the output at the last real step of each text. For the direction
+backwards, the loop itself has to know the lengths, as in step loops09. The next steps bring them
+there.
+
+The trap: nothing fails. The loss goes down, too, a little slower, and in use the answer depends on
+what other texts happened to be in the batch.
+
+PyTorch: torch.nn.utils.rnn. padding_side="left" puts the zeros in front, for models that
+continue texts. unpad_sequence is the way back.
+
+New: pad_sequence, unpad_sequence.
+Try: pad on the left, and look at `last` again. Is it right now? Compare it with the text alone.
+"""
+
+import importlib
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.dropout import dropout
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.rnn_cells import add_weights, draw_uniform
+from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
+from tinytorch.ops.creation import zeros
+from tinytorch.ops.joining import cat, constant_pad, stack
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+LOOPS = {
+    "RNN_TANH": (TanhLoop, 1),
+    "RNN_RELU": (ReluLoop, 1),
+    "LSTM": (LstmLoop, 4),
+    "GRU": (GruLoop, 3),
+}
+
+
+def run_loop(loop: type[Loop], input: Tensor, *args: Any) -> list[Tensor]:
+    """loop.apply; halves are computed as float32 and rounded once, at the end."""
+    dtype = input.dtype
+    if dtype.itemsize != 2:
+        return loop.apply(input, *args)
+    args = [x.to(float32) if isinstance(x, Tensor) else x for x in (input, *args)]
+    return [out.to(dtype) for out in loop.apply(*args)]
+
+
+class RNNBase(Module):
+    """What RNN, LSTM and GRU have in common: for layer k weight_ih_lk, weight_hh_lk, bias_ih_lk and
+    bias_hh_lk, and for the direction from the end to the start the same with _reverse.
+
+    Args:
+        num_layers: the outputs of a layer are the inputs of the next one.
+        batch_first: input and output are [batch, time, size], else [time, batch, size].
+        dropout: between the layers, in training.
+        bidirectional: a second pass from the end to the start; the outputs stand side by side.
+        proj_size: not supported: 0.
+    Raises:
+        ValueError, TypeError: an argument is not possible.
+        NotImplementedError: proj_size is not 0.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError("dropout should be a number in range [0, 1]")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout is between layers: it does nothing with num_layers=1", stacklevel=3
+            )
+        flags, sizes = (bias, batch_first), (input_size, hidden_size, num_layers)
+        if any(not isinstance(f, bool) for f in flags) or any(
+            not isinstance(n, int) for n in sizes
+        ):
+            raise TypeError(f"bias and batch_first are bools, sizes are ints, not {flags}, {sizes}")
+        if min(sizes) <= 0:
+            raise ValueError(f"input_size, hidden_size and num_layers must be positive: {sizes}")
+        if proj_size:
+            raise NotImplementedError("proj_size is not supported: put a Linear behind the layer")
+        self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
+        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
+        self.dropout, self.bidirectional, self.proj_size = float(dropout), bidirectional, 0
+        self._all_weights = []
+        for layer in range(num_layers):
+            size = hidden_size * (1 + bidirectional) if layer else input_size
+            for end in ("", "_reverse")[: 1 + bidirectional]:
+                names, shape = f"{{}}_l{layer}{end}", (size, hidden_size)
+                names = add_weights(self, names, LOOPS[mode][1], shape, bias, device, dtype)
+                self._all_weights.append(names if bias else names[:2])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters from [-b, b), b = 1 / sqrt(hidden_size)."""
+        draw_uniform(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: PyTorch puts the parameters side by side for cuDNN here."""
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        """The names of all parameters, which some programs read to initialise a layer."""
+        return [name for names in self._all_weights for name in names]
+
+    def _run(self, data: Tensor, rows: list[slice], states: Sequence[Tensor]) -> tuple:
+        """(outputs [all, ...] of the last layer, last states) of all layers and directions."""
+        last, weights = [], self.all_weights
+        directions = 1 + self.bidirectional
+        for number in range(0, len(weights), directions):
+            if number and self.dropout:
+                data = dropout(data, self.dropout, self.training)
+            outs = []
+            for k in range(number, number + directions):
+                order = rows if k == number else rows[::-1]
+                given = (*weights[k], None, None)[:4]
+                out, *ends = run_loop(
+                    LOOPS[self.mode][0], data, *given, order, *(s[k] for s in states)
+                )
+                outs.append(out)
+                last.append(ends)
+            data = outs[0] if directions == 1 else cat(outs, 1)
+        return data, [stack(parts) for parts in zip(*last, strict=True)]
+
+    def forward(self, input: Any, hx: Any = None) -> tuple:
+        """(output, last state) for a sequence and the state before it, zeros by default.
+
+        Args:
+            input: [time, batch, input_size]; [batch, time, input_size] with batch_first;
+                or [time, input_size].
+            hx: [layers * directions, batch, hidden_size], without batch if the input has none; of
+                an LSTM a pair (h, c). The last state has the same form.
+
+        `output` [time, batch, directions * hidden_size] is h of the last layer after each step.
+        Raises:
+            RuntimeError, ValueError: shapes or types do not fit.
+        """
+        states = None if hx is None else list(hx) if self.mode == "LSTM" else [hx]
+        data = input
+        ndim = data.array.ndim
+        if ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D")
+        if states is not None and any(s.array.ndim != ndim for s in states):
+            raise RuntimeError(f"For {ndim}-D input, hx should also be {ndim}-D")
+        if ndim == 2:
+            data = data.unsqueeze(1)
+            states = None if states is None else [s.unsqueeze(1) for s in states]
+        elif self.batch_first:
+            data = data.transpose(0, 1)
+        sizes = [data.array.shape[1]] * data.array.shape[0]
+        data = data.flatten(0, 1)
+        self._check_input(data)
+        if not sizes:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+        shape = (len(self._all_weights), sizes[0], self.hidden_size)
+        if states is None:
+            start = zeros(shape, dtype=data.dtype, device=data.device)
+            states = [start, start] if self.mode == "LSTM" else [start]
+        elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
+            found = [f"{list(s.shape)} of {s.dtype}" for s in states]
+            raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
+        # The rows of each time step follow those of the steps before it.
+        ends = list(accumulate(sizes))
+        rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
+        out, last = self._run(data, rows, states)
+        if ndim == 2:
+            last = [s.squeeze(1) for s in last]
+        else:
+            out = out.reshape(len(sizes), sizes[0], out.array.shape[1])
+            out = out.transpose(0, 1) if self.batch_first else out
+        return out, tuple(last) if self.mode == "LSTM" else last[0]
+
+    def _check_input(self, data: Tensor) -> None:
+        """Raises ValueError for another type than that of the weights, RuntimeError for another
+        shape than [all, input_size]."""
+        weight = self.weight_ih_l0
+        if data.dtype is not weight.dtype:
+            raise ValueError(
+                f"RNN input dtype ({data.dtype}) does not match weight ({weight.dtype})"
+            )
+        if data.array.ndim != 2 or data.array.shape[1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                f"{list(data.shape)}"
+            )
+
+    def extra_repr(self) -> str:
+        usual = dict(num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False)
+        shown = [f", {k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
+        return f"{self.input_size}, {self.hidden_size}" + "".join(shown)
+
+
+class RNN(RNNBase):
+    """A simple recurrent network: h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
+
+    def __init__(
+        self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", *args, **options
+    ):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(
+                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
+        mode = f"RNN_{nonlinearity.upper()}"
+        super().__init__(mode, input_size, hidden_size, num_layers, *args, **options)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(RNNBase):
+    """Long short-term memory: see lstm_step."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__("LSTM", *args, **options)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units: see gru_step."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__("GRU", *args, **options)
+
+
+def pad_sequence(
+    sequences: Iterable[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Sequences [length, ...] as one tensor [longest, batch, ...], filled up with padding_value.
+
+    Raises:
+        RuntimeError: there are no sequences, or the side is not "left" or "right".
+    """
+    if not isinstance(sequences, Iterable) or not (sequences := list(sequences)):
+        raise RuntimeError("pad_sequence: expected an iterable with at least one tensor")
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(f"padding_side must be 'left' or 'right', not {padding_side!r}")
+    longest, padded = max(map(len, sequences)), []
+    for sequence in sequences:
+        both = (0, longest - len(sequence))
+        both = both if padding_side == "right" else both[::-1]
+        others = (0, 0) * (sequence.array.ndim - 1)
+        padded.append(constant_pad(sequence, (*others, *both), padding_value))
+    return stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Tensor]:
+    """The sequences of a padded batch, each with its own length: the inverse of pad_sequence."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed, randn
+
+    for module in "autograd.engine core.printing".split():
+        importlib.import_module(f"tinytorch.{module}")
+
+    texts = [tensor([1, 2, 3, 4]), tensor([5, 6]), tensor([7])]
+    print(pad_sequence(texts))
+    # -> tensor([[1, 5, 7],
+    # ->         [2, 6, 0],
+    # ->         [3, 0, 0],
+    # ->         [4, 0, 0]])
+    print(pad_sequence(texts, batch_first=True, padding_value=-1, padding_side="left").tolist())
+    # -> [[1, 2, 3, 4], [-1, -1, 5, 6], [-1, -1, -1, 7]]
+    lengths = tensor([len(text) for text in texts])
+    print([text.tolist() for text in unpad_sequence(pad_sequence(texts), lengths)])
+    # -> [[1, 2, 3, 4], [5, 6], [7]]
+    print([text.tolist() for text in unpad_sequence(pad_sequence(texts, True), lengths, True)])
+    # -> [[1, 2, 3, 4], [5, 6], [7]]
+    for mistake in (lambda: pad_sequence([]), lambda: pad_sequence(texts, padding_side="top")):
+        try:
+            mistake()
+        except RuntimeError as error:
+            print(error)
+    # -> pad_sequence: expected an iterable with at least one tensor
+    # -> padding_side must be 'left' or 'right', not 'top'
+
+    # What a layer makes of it.
+    manual_seed(0)
+    net = LSTM(3, 2, bidirectional=True)
+    texts = [randn(length, 3) for length in (4, 2, 1)]
+    output, (h, c) = net(pad_sequence(texts))
+    print("text  last  forwards  backwards")  # -> text  last  forwards  backwards
+    for i, text in enumerate(texts):
+        alone, (own, _) = net(text)
+        n = len(text)
+        last = (h[0, i] - own[0]).abs().max().item() < 1e-6
+        forwards = (output[:n, i, :2] - alone[:, :2]).abs().max().item() < 1e-6
+        backwards = (output[:n, i, 2:] - alone[:, 2:]).abs().max().item() < 1e-6
+        print(f"{i:4}  {last!s:5} {forwards!s:9} {backwards}")
+    # ->    0  True  True      True
+    # ->    1  False True      False
+    # ->    2  False True      False
+    picked = output[lengths - 1, arange(3), :2]
+    print((picked[1] - net(texts[1])[1][0][0]).abs().max().item() < 1e-6)  # -> True

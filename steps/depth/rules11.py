@@ -1,0 +1,365 @@
+"""Step rules11: Adam without temporary arrays
+
+The Adam of step rules03 computes on tensors. Its formula on flat arrays would be short,
+
+    m = beta1 * m + (1 - beta1) * g                        3 new arrays
+    v = beta2 * v + (1 - beta2) * g * g                    4
+    p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)           6
+
+but Adam is the optimizer that most trainings use, and each new array costs time: memory has to be
+found, and it is not in the cache. m *= beta1 works in place and makes no array. Where that is not
+possible, there is `scratch`: one array of the length of a chunk, made once, and passed to the
+formula with its state. NumPy's functions write there with out=. 13 new arrays become none.
+
+Another saving is the correction of the start. m / c1 and v / c2 change two arrays in each step. But
+the c are numbers, and can be moved to other numbers. With r = sqrt(c2):
+
+    lr * (m / c1) / (sqrt(v) / r + eps)   =   (lr * r / c1) * m / (sqrt(v) + eps * r)
+
+Section 2 of the paper recommends it.
+
+The trap: t is one array. `v += t * t` needs the new g in t, and what m needed there is gone by
+then. Each line may use only what the line before has left.
+
+Changed: Adam, its update became update_chunk; FlatParameters.__init__, FlatParameters.chunks.
+Moved: sgd.py.
+Try: leave `* root` out of the line with lr, and compare the first steps with the formula.
+"""
+
+import importlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.device import as_device
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version
+from tinytorch.optim.optimizer import Optimizer, checked
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Parameters of at most this many elements are packed: copying them costs less than more calls.
+few_elements = 8192
+
+
+def chunk_slices(size: int, limit: int | None) -> list[slice]:
+    """`size` elements, divided evenly into slices of at most `limit` elements; None: no limit."""
+    count = -(-size // limit) if limit else 1
+    length = -(-size // count) if size else 1
+    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
+
+
+class FlatParameters:
+    """Parameters of one dtype and device, with their state, as flat arrays cut into chunks.
+
+    The state of all parameters lies in one block of memory; the tensors in optimizer.state are
+    views of it. If `packed`, the parameters are copied into one array before the formula runs, and
+    back afterwards. If not, each must be contiguous, and is written where it is.
+    """
+
+    def __init__(
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, packed: bool
+    ):
+        self.params, self.states, self.step = params, states, step
+        self.arrays, self.packed = [param.array for param in params], packed
+        device, dtype = params[0].device, self.arrays[0].dtype
+        self.xp = device.xp
+        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
+        names_of_arrays = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(names_of_arrays), ends[-1]), dtype)
+        self.steps = np.full(len(params), step, np.float32)
+        for i, state in enumerate(states):
+            if "step" in names:  # PyTorch keeps it on the CPU, too
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
+            for row, name in zip(block, names_of_arrays, strict=True):
+                view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
+                known = state.get(name)
+                if known is not None and known.array.shape != view.shape:
+                    sizes = f"{list(known.array.shape)}, of a parameter {list(view.shape)}"
+                    raise RuntimeError(f"the state {name!r} has the shape {sizes}")
+                if known is not None:
+                    view[...] = known.array
+                state[name] = wrap(view, device)
+        self.tensors = [value for state in states for value in state.values()]
+        flats = [array.reshape(-1) for array in self.arrays]
+        if packed:
+            self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
+            parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
+            self.parts = [part.reshape(array.shape) for part, array in parts]
+            flats = [self.copies]
+        # Of each chunk: the number of its array, its slice of that array; parameters, state.
+        limit, self.prepared = device.backend.chunk_elements, []
+        largest = max(flat.size for flat in flats)
+        scratch = self.xp.empty(min(largest, limit or largest), dtype)
+        for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
+            rows = block[:, start : start + flat.size]
+            for where in chunk_slices(flat.size, limit):
+                p = flat[where]
+                state = dict(zip(names_of_arrays, rows[:, where], strict=True))
+                state.update(xp=self.xp, scratch=scratch[: p.size])
+                self.prepared.append((i, where, p, state))
+
+    def intact(self) -> bool:
+        """Whether all parameters still have their arrays, and all states and step counts are ours.
+
+        Programs may set param.data, put another tensor into the state, or load a state_dict.
+        """
+        arrays = [param.array for param in self.params]
+        tensors = [value for state in self.states for value in state.values()]
+        counted = self.steps.tolist().count(self.step) == len(self.steps)
+        return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
+
+    def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
+        state also has "xp", the array library, and "scratch", an array to compute in.
+
+        Write into the parameters and the state. Treat the gradients as read-only: they may alias
+        `param.grad`.
+        """
+        self.step += 1
+        self.steps.fill(self.step)
+        grads = [param._grad.array for param in self.params]
+        if self.packed:
+            self.xp.concatenate(self.arrays, axis=None, out=self.copies)
+            grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
+        grads = [grad.reshape(-1) for grad in grads]
+        for i, where, p, state in self.prepared:
+            state["step"] = self.step
+            yield p, grads[i][where], state
+        for i, array in enumerate(self.arrays):
+            if self.packed:
+                array[...] = self.parts[i]
+            bump_version(array)
+
+
+def same(these: list, those: list) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
+
+
+def as_number(option: Any) -> Any:
+    """An option's value as a Python number: it may be a Tensor, or a tuple of Tensors."""
+    if isinstance(option, tuple):
+        return tuple(as_number(each) for each in option)
+    return option.item() if isinstance(option, Tensor) else option
+
+
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula treats each element alone, so that it can run on flat chunks.
+
+    A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
+    """
+
+    def __init__(self, params: Iterable, options: dict[str, Any]):
+        self._flat: dict = {}
+        super().__init__(params, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._flat = {}
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        """The names of the state, for these options; "step" for the count of steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no state_names")
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """One step for some elements: changes the arrays `p` and those of `state` in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no update_chunk")
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
+        decay = numbers["weight_decay"]
+        for flat in self.flat_parameters(params, group):
+            for p, g, state in flat.chunks():
+                if numbers["maximize"]:
+                    g = -g
+                if decay:
+                    g = g + decay * p
+                self.update_chunk(p, g, state, numbers)
+
+    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
+        """The flat form of these parameters, from the last step where nothing has changed since."""
+        names = self.state_names(group)
+        states = [self.state[param] for param in params] if names else []
+        *known, flats = self._flat.get(id(group), ([], [], [], []))
+        if names == known[0] and same(params, known[1]) and same(states, known[2]):
+            if all(flat.intact() for flat in flats):
+                return flats
+        alike: dict[tuple, list[int]] = {}
+        for i, param in enumerate(params):
+            # PyTorch's SGD does not count its steps: its first one is that without a state.
+            state = states[i] if names else {}
+            step = int(state.get("step", any(value is not None for value in state.values())))
+            few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
+            packed = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
+        flats = []
+        for (_, _, step, packed), members in alike.items():
+            theirs = [params[i] for i in members], [states[i] for i in members if names]
+            flats.append(FlatParameters(*theirs, names, step, packed))
+        self._flat[id(group)] = names, params, states, flats
+        return flats
+
+
+class Adagrad(Optimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
+
+    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-2, eps: float = 1e-10):
+        super().__init__(params, checked(locals()))
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            state, g = self.state[param], param.grad
+            s = state["sum"] = state.get("sum", 0 * g) + g * g
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
+
+
+class RMSprop(Optimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
+
+        s = alpha * s + (1 - alpha) * g^2
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8):
+        super().__init__(params, checked(locals()))
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            state, g, alpha = self.state[param], param.grad, group["alpha"]
+            s = alpha * state.get("square_avg", 0 * g) + (1 - alpha) * g * g
+            state["square_avg"] = s
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
+
+
+class Adam(FlatOptimizer):
+    """m and v are running means of the gradient and of its square; both start at zero, and are
+    divided by 1 - beta^step to make up for it.
+
+        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
+        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+
+    weight_decay adds weight_decay * p to g.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        *,
+        maximize: bool = False,
+    ):
+        options = checked(locals())
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        # `out=t` computes in memory that is there already: new arrays instead would make a step of
+        # a small network a tenth slower.
+        xp, t = state["xp"], state["scratch"]
+        m *= beta1
+        m += xp.multiply(g, 1 - beta1, out=t)
+        v *= beta2
+        xp.multiply(g, math.sqrt(1 - beta2), out=t)
+        v += xp.multiply(t, t, out=t)
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = (1 - beta2**step) ** 0.5
+        xp.sqrt(v, out=t)
+        t += eps * root
+        xp.divide(m, t, out=t)
+        t *= lr * root / (1 - beta1**step)
+        p -= t
+
+
+if __name__ == "__main__":
+    import time
+    import tracemalloc
+
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
+
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
+            optimizer.step()
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
+
+    # The formula, step by step, in plain Python.
+    def by_hand(gradients, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8):
+        m = v = 0.0
+        for step, g in enumerate(gradients, 1):
+            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            yield round(lr * unbiased[0] / (math.sqrt(unbiased[1]) + eps), 4)
+
+    gradients = [1.0, -3.0, 0.5, 2.0]
+    print("by hand", list(by_hand(gradients)))  # -> by hand [0.1, -0.0494, -0.0277, 0.0115]
+    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), gradients))
+    # -> Adam    [0.1, -0.0494, -0.0277, 0.0115]
+    print("uphill ", moves(lambda p: Adam(p, lr=0.1, maximize=True), [5.0]))  # -> uphill  [-0.1]
+
+    class Short(Adam):
+        """The same with new arrays."""
+
+        def update_chunk(self, p, g, state, group):
+            lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+            m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+            m[...] = beta1 * m + (1 - beta1) * g
+            v[...] = beta2 * v + (1 - beta2) * g * g
+            c1, c2 = 1 - beta1**step, 1 - beta2**step
+            p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)
+
+    print("short  ", moves(lambda p: Short(p, lr=0.1), gradients))
+    # -> short   [0.1, -0.0494, -0.0277, 0.0115]
+
+    # A million numbers: how much memory does a step ask for, and how long does it take?
+    def measure(kind):
+        manual_seed(0)
+        p = randn(1_000_000).requires_grad_()
+        p.grad = randn(1_000_000)
+        optimizer, times = kind([p]), []
+        for _ in range(8):
+            start = time.perf_counter()
+            optimizer.step()
+            times.append(time.perf_counter() - start)
+        tracemalloc.start()
+        optimizer.step()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak / 1024, min(times[1:]) * 1e3
+
+    (short, slow), (scratch, fast) = measure(Short), measure(Adam)
+    print(f"new arrays {short:.0f} KB, {slow:.1f} ms; in scratch {scratch:.0f} KB, {fast:.1f} ms")
+    # -> ...
+    print("less than a tenth of the memory:", 10 * scratch < short)
+    # -> less than a tenth of the memory: True

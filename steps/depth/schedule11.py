@@ -1,0 +1,282 @@
+"""Step schedule11: Cosine annealing from the present rate
+
+The cosine of step schedule10 computes each rate from the first one, as LambdaLR does. So it has
+LambdaLR's fault (step schedule02): it writes over what others have set. Together with another
+schedule on the same optimizer, only one of them counts.
+
+Written as a change from epoch to epoch, it goes on from the present rate. The distance from the
+lowest rate is multiplied by the wave's growth:
+
+    lr - eta_min  =  (lr of the last epoch - eta_min) * wave(e) / wave(e - 1)
+
+The trap is the lowest point. There wave is 0, and from 0 no factor leads up again: 0 / 0 in the
+epoch after. At this point the present rate says nothing any more, and the first one is needed: the
+rise is what the wave rises in one epoch, for the first rate. From there factors work again.
+
+When it is made it leaves the rates as they are, as every schedule of factors does in epoch 0.
+
+(PyTorch writes it in the same way, for the same reason.)
+
+Changed: CosineAnnealingLR.get_lr.
+Try: remove the branch for the lowest point. In which epoch does the demo stop?
+"""
+
+import importlib
+import math
+import types
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.creation import fill_
+from tinytorch.optim.optimizer import Optimizer
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+EARLY = (
+    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
+    "order: else the first value of the schedule is skipped."
+)
+
+
+def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+    """A hook: the optimizer has made a step."""
+    optimizer._opt_called = True
+
+
+def values_of(optimizer: Optimizer, name: str) -> list[Any]:
+    """This option of all groups. Of one that is a tensor a copy: it will be written."""
+    values = [group[name] for group in optimizer.param_groups]
+    return [value.clone() if isinstance(value, Tensor) else value for value in values]
+
+
+class LRScheduler:
+    """Base of the schedulers. Call `step` once an epoch (or a batch), after optimizer.step().
+
+    A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
+    ones in `base_lrs`; each group keeps its own as "initial_lr".
+    Raises:
+        TypeError: for what is not an optimizer.
+        KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
+    """
+
+    _is_initial = _get_lr_called_within_step = False
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer, self.last_epoch = optimizer, last_epoch
+        for number, rate in enumerate(values_of(optimizer, "lr")):
+            if last_epoch == -1:
+                optimizer.param_groups[number].setdefault("initial_lr", rate)
+            elif "initial_lr" not in optimizer.param_groups[number]:
+                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{number}]")
+        self.base_lrs = values_of(optimizer, "initial_lr")
+        if not hasattr(optimizer, "_opt_called"):
+            optimizer._opt_called = False
+            optimizer.register_step_post_hook(note_step)
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        self._step_count, self._is_initial = 0, True
+        self.step()
+        self._is_initial = False
+
+    def get_lr(self) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no get_lr")
+
+    def get_last_lr(self) -> list[Any]:
+        """The rates that were set last, one for each group."""
+        return self._last_lr
+
+    def step(self) -> None:
+        """Sets the rates of the next epoch."""
+        if self._step_count == 1 and not self.optimizer._opt_called:
+            warnings.warn(EARLY, UserWarning, stacklevel=2)
+        self._step_count += 1
+        self.last_epoch += 1
+        self._get_lr_called_within_step = True
+        try:
+            self.set_rates(self.get_lr())
+        finally:
+            self._get_lr_called_within_step = False
+
+    def set_rates(self, rates: list[Any]) -> None:
+        """Writes the rates into the groups; into the tensor itself where a rate is one."""
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                fill_(group["lr"], float(rate))
+            else:
+                group["lr"] = rate
+        self._last_lr = values_of(self.optimizer, "lr")
+
+    def warn_outside_step(self) -> None:
+        if not self._get_lr_called_within_step:
+            says = "To get the last learning rate computed by the scheduler, use `get_last_lr()`."
+            warnings.warn(says, UserWarning, stacklevel=3)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the scheduler knows, except the optimizer."""
+        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update(state_dict)
+
+
+_LRScheduler = LRScheduler  # its name in older programs
+
+
+class GrowthLR(LRScheduler):
+    """A schedule that multiplies the rates by a factor on the way from epoch - 1 to `epoch`.
+
+    A subclass writes `growth`, the factor. The schedule goes on from the present rate, so several
+    may work on one optimizer: their factors multiply.
+    """
+
+    def growth(self, epoch: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__} has no growth")
+
+    def get_lr(self) -> list[Any]:
+        self.warn_outside_step()
+        growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
+        return rates if growth == 1 else [rate * growth for rate in rates]
+
+
+class StepLR(GrowthLR):
+    """Times gamma, every step_size epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma if epoch and epoch % self.step_size == 0 else 1.0
+
+
+class MultiStepLR(GrowthLR):
+    """Times gamma, at the epochs `milestones`."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
+    ):
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma ** self.milestones[epoch]
+
+
+class ExponentialLR(GrowthLR):
+    """Times gamma, every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma if epoch and not self._is_initial else 1.0
+
+
+class LambdaLR(LRScheduler):
+    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group.
+
+    Objects with `__call__` keep their state in the state_dict, functions are left out of it.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
+        count = len(optimizer.param_groups)
+        listed = isinstance(lr_lambda, (list, tuple))
+        self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
+        if len(self.lr_lambdas) != count:
+            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        self.warn_outside_step()
+        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
+        return [base * function(self.last_epoch) for base, function in pairs]
+
+    def state_dict(self) -> dict[str, Any]:
+        states = [
+            None if isinstance(each, types.FunctionType) else dict(each.__dict__)
+            for each in self.lr_lambdas
+        ]
+        return {**super().state_dict(), "lr_lambdas": states}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        functions = self.lr_lambdas
+        for function, state in zip(functions, state_dict["lr_lambdas"], strict=True):
+            if state is not None:
+                function.__dict__.update(state)
+        super().load_state_dict({**state_dict, "lr_lambdas": functions})
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
+
+    Source: Loshchilov and Hutter, SGDR, 2017 (without the restarts).
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        self.warn_outside_step()
+        epoch, rates, low = self.last_epoch, values_of(self.optimizer, "lr"), self.eta_min
+        if self._is_initial:
+            return rates
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from the lowest point
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            pairs = zip(rates, self.base_lrs, strict=True)
+            return [rate + (base - low) * rise for rate, base in pairs]
+        growth = self.wave(epoch) / self.wave(epoch - 1)
+        return [growth * (rate - low) + low for rate in rates]
+
+    def wave(self, epoch: int) -> float:
+        return 1 + math.cos(math.pi * epoch / self.T_max)
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.optim.sgd import SGD
+
+    def rates(make, epochs):
+        """The rates that a scheduler gives, from 1.0 at the start."""
+        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
+        for _ in range(epochs):
+            seen.append(round(scheduler.get_last_lr()[0], 4))
+            optimizer.step()
+            scheduler.step()
+        return seen
+
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 7))
+    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0, 0.1464, 0.5]
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=2, eta_min=0.1), 6))
+    # -> [1.0, 0.55, 0.1, 0.55, 1.0, 0.55]
+
+    # Two schedules on one optimizer: the wave, and half of it from epoch 2 on.
+    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+    both = [CosineAnnealingLR(optimizer, T_max=4), MultiStepLR(optimizer, [2], gamma=0.5)]
+    seen = []
+    for _ in range(5):
+        seen.append(round(optimizer.param_groups[0]["lr"], 4))
+        optimizer.step()
+        for scheduler in both:
+            scheduler.step()
+    print(seen)  # -> [1.0, 0.8536, 0.25, 0.0732, 0.0]

@@ -1,0 +1,306 @@
+"""Step simulator07: Catalogue: MPI's other calls, and ranks that fail
+
+Skim this one. The other collectives are `meet` of step simulator06 with another `finish`:
+
+    Ireduce    the sum for one              Ireduce_scatter_block  a part of the sum for each
+    Igather    all arrays for one           Iallgather             all arrays for all
+    Iscatter   a part for each from one     Ialltoallv             a part for each from each
+
+Split divides the ranks into groups that have collectives of their own. A Status says who has sent a
+message, and how long it is, for a receiver that takes what comes (ANY_SOURCE).
+
+And one rank may fail while others wait for it. Then the others end as well, and simulate raises
+what the first one raised, with a note that names its rank.
+
+Changed: Here, Turns, Request, MPI, Comm, simulate. New: Status. They make simulator.py.
+Try: let ranks 1 and 2 raise. Which error does simulate raise?
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Here(threading.local):
+    """What a thread knows of its place. Only a simulated rank has mpi and comm."""
+
+    mpi: Any = None  # what stands for the module mpi4py.MPI
+    comm: Any = None  # what stands for MPI.COMM_WORLD
+    group: Any = None  # the default process group
+
+
+here = Here()
+
+
+class Turns:
+    """Lets one thread run at a time, in the order of the ranks, so that all runs are the same."""
+
+    def __init__(self, size: int):
+        self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
+        self.error: BaseException | None = None
+
+    def wait(self, rank: int) -> None:
+        """Wait for this rank's turn.
+
+        Raises:
+            SystemExit: another rank has failed, so that all end.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == rank)
+        if self.error is not None:
+            raise SystemExit
+
+    def pass_on(self, rank: int) -> None:
+        """Let the next rank run."""
+        with self.changed:
+            later = [other for other in self.running if other > rank]
+            self.turn = (later or self.running or [rank])[0]
+            self.changed.notify_all()
+
+    def leave(self, rank: int, error: BaseException | None) -> None:
+        self.running.remove(rank)
+        if self.error is None and not isinstance(error, SystemExit):
+            self.error = error
+        self.pass_on(rank)
+
+
+class Request:
+    """A call that has begun. Test() tells whether it is done; if not, the other ranks go on."""
+
+    def __init__(self, turns: Turns, rank: int, attempt: Callable[["Request"], bool]):
+        self.turns, self.rank, self.attempt, self.done = turns, rank, attempt, False
+
+    def Test(self, status: Any = None) -> bool:
+        self.status = status
+        self.done = self.done or self.attempt(self)
+        if not self.done:
+            self.turns.pass_on(self.rank)
+            self.turns.wait(self.rank)
+        return self.done
+
+    def Wait(self) -> None:
+        while not self.Test():
+            pass
+
+
+class Status:
+    """Who has sent a message, and how long it is."""
+
+    source = count = 0
+
+
+class MPI:
+    """Stands for mpi4py.MPI. A reduction is a NumPy function of two arrays."""
+
+    SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
+    BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
+    IN_PLACE, UNDEFINED, ANY_SOURCE = "in place", -1, -1
+    Status, Exception = Status, ValueError
+
+
+def fill(array: np.ndarray, values: np.ndarray) -> None:
+    """Write the values over the first elements of the array.
+
+    Raises:
+        ValueError: there are more values than elements.
+    """
+    array.reshape(-1)[: values.size] = values.reshape(-1)
+
+
+class Comm:
+    """Stands for MPI.COMM_WORLD, or for a part of it: ranks that can talk to one another.
+
+    A call that begins with I returns a Request at once. It has the name and arguments of mpi4py's.
+    """
+
+    def __init__(self, turns: Turns, board: dict, key: tuple, ranks: list[int], rank: int):
+        self.turns, self.board, self.key, self.ranks = turns, board, key, ranks
+        self.rank, self.size, self.calls = rank, len(ranks), 0
+
+    def Isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
+        letters = self.board.setdefault((self.key, "to", dest), [])
+        letters.append((self.rank, tag, array.copy()))
+        return Request(self.turns, self.ranks[self.rank], lambda request: True)
+
+    def Irecv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> Request:
+        letters = self.board.setdefault((self.key, "to", self.rank), [])
+
+        def attempt(request: Request) -> bool:
+            for i, (sender, its_tag, sent) in enumerate(letters):
+                if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
+                    fill(array, sent)
+                    if request.status is not None:
+                        request.status.source, request.status.count = sender, sent.nbytes
+                    del letters[i]
+                    return True
+            return False
+
+        return Request(self.turns, self.ranks[self.rank], attempt)
+
+    def Send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
+        self.Isend(array, dest, tag).Wait()
+
+    def Recv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> None:
+        self.Irecv(array, source, tag).Wait()
+
+    def meet(self, part: Any, finish: Callable[[list], None]) -> Request:
+        """Put up this rank's part of a call that all make. When all are there: finish(parts)."""
+        place = (self.key, self.calls)
+        self.calls += 1
+        parts = self.board.setdefault(place, {})
+        parts[self.rank] = part
+        if len(parts) == self.size:
+            del self.board[place]  # each has it in hand
+
+        def attempt(request: Request) -> bool:
+            if len(parts) == self.size:
+                finish([parts[rank] for rank in range(self.size)])
+            return len(parts) == self.size
+
+        return Request(self.turns, self.ranks[self.rank], attempt)
+
+    def Iallreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> Request:
+        part = out if send is MPI.IN_PLACE else send
+        return self.meet(part.copy(), lambda parts: fill(out, functools.reduce(op, parts)))
+
+    def Ibcast(self, array: np.ndarray, root: int = 0) -> Request:
+        return self.meet(array.copy(), lambda parts: fill(array, parts[root]))
+
+    def Ibarrier(self) -> Request:
+        return self.meet(None, len)
+
+    def Ireduce(self, send: Any, out: Any, op: Any = np.add, root: int = 0) -> Request:
+        part = out if send is MPI.IN_PLACE else send
+        target = out if self.rank == root else np.empty_like(part)
+        return self.meet(part.copy(), lambda parts: fill(target, functools.reduce(op, parts)))
+
+    def Iallgather(self, send: np.ndarray, out: np.ndarray) -> Request:
+        return self.meet(send.copy(), lambda parts: fill(out, np.stack(parts)))
+
+    def Igather(self, send: np.ndarray, out: Any, root: int = 0) -> Request:
+        target = out if self.rank == root else np.empty((self.size, send.size), send.dtype)
+        return self.Iallgather(send, target)
+
+    def Iscatter(self, send: Any, out: np.ndarray, root: int = 0) -> Request:
+        whole = send.reshape(self.size, -1).copy() if self.rank == root else None
+        return self.meet(whole, lambda parts: fill(out, parts[root][self.rank]))
+
+    def Ireduce_scatter_block(self, send: np.ndarray, out: np.ndarray, op: Any) -> Request:
+        whole = send.reshape(self.size, -1).copy()
+        return self.meet(whole, lambda parts: fill(out, functools.reduce(op, parts)[self.rank]))
+
+    def Ialltoallv(self, send: list, out: list) -> Request:
+        pieces = np.split(send[0].reshape(-1).copy(), np.cumsum(send[1])[:-1])
+
+        def finish(parts: list) -> None:
+            fill(out[0], np.concatenate([part[self.rank] for part in parts]))
+
+        return self.meet(pieces, finish)
+
+    def Split(self, color: int = 0, key: int = 0) -> "Comm | None":
+        """A communicator of the ranks that name the same color, in the order of their keys."""
+        name, found = (*self.key, self.calls, color), []
+        self.meet((color, key, self.rank), found.extend).Wait()
+        members = [rank for its_color, _, rank in sorted(found) if its_color == color]
+        if color == MPI.UNDEFINED:
+            return None
+        ranks = [self.ranks[rank] for rank in members]
+        return Comm(self.turns, self.board, name, ranks, members.index(self.rank))
+
+    def Free(self) -> None:
+        pass
+
+
+def simulate(size: int, function: Callable, *args: Any) -> list:
+    """Call function(*args) in `size` threads, the ranks of a world; their results by rank.
+
+    A rank runs until it waits for a message; then the next one does. In each of them `here.comm` is
+    its communicator, which init_process_group("mpi") uses.
+
+    Raises:
+        Exception: what the first rank that failed has raised; the others end.
+    """
+    turns, board, results = Turns(size), {}, [None] * size
+
+    def run(rank: int) -> None:
+        error = None
+        try:
+            turns.wait(rank)
+            here.mpi, here.group = MPI, None
+            here.comm = Comm(turns, board, (), list(range(size)), rank)
+            results[rank] = function(*args)
+        except BaseException as raised:
+            raised.add_note(f"raised by rank {rank} of {size}")
+            error = raised
+        turns.leave(rank, error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if turns.error is not None:
+        raise turns.error
+    return results
+
+
+if __name__ == "__main__":
+
+    def program(data):
+        comm, notes = here.comm, []
+        rank, last = comm.rank, comm.size - 1
+        if rank == 0:
+            comm.Send(np.array([1.0, 2.0]), last, tag=7)
+        if rank == last:
+            message, status = np.zeros(2), Status()
+            comm.Irecv(message, MPI.ANY_SOURCE, tag=7).Test(status)
+            notes += status.source, status.count
+            comm.Send(message + 1, 0)
+        if rank == 0:
+            comm.Recv(message := np.zeros(2))
+            notes += message.tolist()
+
+        mine, root = data[rank], 1
+        total, largest, first = mine.copy(), np.zeros(3), mine.copy()
+        comm.Iallreduce(MPI.IN_PLACE, total).Wait()
+        comm.Ireduce(mine, largest, MPI.MAX, root).Wait()
+        comm.Ibcast(first).Wait()
+        everything, collected = np.zeros((comm.size, 3)), np.zeros((comm.size, 3))
+        comm.Iallgather(mine, everything).Wait()
+        comm.Igather(mine, collected, root).Wait()
+        own, share, exchanged = np.zeros(1), np.zeros(1), np.zeros(3)
+        comm.Iscatter(first if rank == root else None, own, root).Wait()
+        comm.Ireduce_scatter_block(mine, share, MPI.SUM).Wait()
+        comm.Ialltoallv([mine, [1, 1, 1]], [exchanged, [1, 1, 1]]).Wait()
+        comm.Ibarrier().Wait()
+        pair = comm.Split(0 if rank < 2 else MPI.UNDEFINED, -rank)
+        if pair is not None:
+            notes.append(f"rank {pair.rank} of the pair")
+            pair.Free()
+        sums = total, largest, share
+        return notes, sums, (first, own, exchanged), (everything, collected)
+
+    data = [np.array([1.0, 2, 3]), np.array([10.0, 20, 30]), np.array([100.0, 200, 300])]
+    results = simulate(3, program, data)
+    print([notes for notes, *_ in results])
+    # -> [[2.0, 3.0, 'rank 1 of the pair'], ['rank 0 of the pair'], [0, 16]]
+    _, sums, parts, (everything, collected) = results[1]
+    print("all-reduce {}  reduce {}  reduce-scatter {}".format(*sums))
+    # -> all-reduce [111. 222. 333.]  reduce [100. 200. 300.]  reduce-scatter [222.]
+    print("broadcast {}  scatter {}  all-to-all {}".format(*parts))
+    # -> broadcast [1. 2. 3.]  scatter [2.]  all-to-all [  2.  20. 200.]
+    print("all-gather", everything.sum(1).tolist(), "gather", collected.sum(1).tolist())
+    # -> all-gather [6.0, 60.0, 600.0] gather [6.0, 60.0, 600.0]
+
+    def failing():
+        if here.comm.rank == 1:
+            raise KeyError("lost")
+        here.comm.Recv(np.zeros(1))  # from nobody: without the error of rank 1, for ever
+
+    try:
+        simulate(3, failing)
+    except KeyError as error:
+        print(error, *error.__notes__)  # -> 'lost' raised by rank 1 of 3

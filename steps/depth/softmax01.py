@@ -1,0 +1,106 @@
+"""Step softmax01: Softmax without overflow
+
+A classifier computes a score for each class. Softmax turns scores into probabilities: positive
+numbers with sum 1.
+
+    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
+
+Computed as it is written, this formula overflows: e^89 is more than float32 can hold, and inf / inf
+is nan. But numerator and denominator can be divided by the same e^m without changing the quotient:
+
+    e^(x_i) / (sum of e^(x_k))  =  e^(x_i - m) / (sum of e^(x_k - m))
+
+With m = max(x), no exponent is above 0: the largest term is 1, and nothing overflows. Terms that
+are too small become 0, which is harmless. `minus_max` computes x - m.
+
+Each output depends on every input: dy_i/dx_k is y_i (1 - y_i) for k = i, and -y_i y_k otherwise.
+Summed over all outputs, that is one line:
+
+    dL/dx_i = y_i (g_i - sum of g_k y_k)
+
+It needs y alone, and one node stands for five. (Composed of exp, sum and / it would keep three
+arrays.)
+
+The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
+
+Changed: a new module, softmax.py, begins. New: minus_max, Softmax, softmax.
+Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops import comparison  # noqa: F401  (its operators, and clip)
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.reduction import Sum, reduction
+
+
+def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
+    """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    x = xp.asarray(x, order="C")
+    if x.size == 0:
+        return x.copy()
+    return xp.asarray(x - x.max(axis=dims, keepdims=True))
+
+
+class Softmax(Function):
+    """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = ctx.xp.exp(minus_max(x, dims, ctx.xp))
+        y /= ctx.call(Sum, y, dims, True)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        gy = g * y
+        return gy - y * ctx.call(Sum, gy, ctx.dims, True)
+
+
+@reduction
+def softmax(input: Tensor, dim: int) -> Tensor:
+    """exp(input), divided by its sum along `dim`: positive numbers that add up to 1.
+
+    Raises:
+        NotImplementedError: `input` is of an integer type.
+    """
+    ndim = input.array.ndim
+    dim = normalize_dim(dim, ndim)
+    if not input.is_floating_point():
+        raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
+    return Softmax.apply(input, (dim,) if ndim else ())
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+
+    scores = tensor([1000.0, 999.0, 0.0])
+    e = np.exp(scores.numpy())
+    print("e^88, e^89:", np.exp(np.array([88, 89], np.float32)))
+    # -> e^88, e^89: [1.6516e+38           inf]
+    print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
+    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.73106, 0.26894, 0.0]
+    x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
+    both = [softmax(y.detach(), 1).numpy() for y in (x, x + 7.0)]
+    print("adding 7 changes nothing:", np.allclose(*both))  # -> adding 7 changes nothing: True
+    print("columns:", softmax(tensor([[0.0, 0.0], [0.0, math.log(3)]]), 0).tolist())
+    # -> columns: [[0.5, 0.25], [0.5, 0.75]]
+
+    print(gradcheck(softmax, (x, 1)), gradgradcheck(softmax, (x, 1)))  # -> True True
+    hidden = tensor([-math.inf, -math.inf])
+    print("all masked out:", softmax(hidden, 0).tolist())  # -> all masked out: [nan, nan]
+    print("empty:", softmax(tensor([[], []]), 1).tolist(), " 0-d:", softmax(tensor(3.0), 0).item())
+    # -> empty: [[], []]  0-d: 1.0
+    try:
+        softmax(tensor([1, 2]), 0)
+    except NotImplementedError as error:
+        print("NotImplementedError:", error)
+        # -> NotImplementedError: softmax() is not implemented for tinytorch.int64

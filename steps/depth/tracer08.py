@@ -1,0 +1,723 @@
+"""Step tracer08: A tracing device: every formula records itself
+
+We have an array type, and a library of functions for it. Together they are a backend (step core10).
+Register it under the name `traced`, and a tensor can be on that device:
+
+    x = a tensor on `traced`
+    y = log_softmax(gelu(x), dim=1)        each Function computes with ctx.xp: our TracedModule
+
+The graph now has multiply, max, subtract, exp, sum and log. Since step core11, formulas do not know
+which library computes them, so the same text serves NumPy and CuPy. Now it serves a third library,
+which records what it computes. The demo sends 20 operations of the package through it, and none of
+them had to be changed.
+
+An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run. It
+becomes the node "constant", which holds the array. A printed graph shows only its shape,
+`constant(array[2, 3])`, or its value where it has one element, `constant(1.0)`.
+
+Some operations still fail: their formulas sort, write into an array, or pass its address to code in
+C, as a convolution does. Later steps handle them.
+
+The trap: `zeros` has no tracer among its arguments, so the library would return a real array, and
+a formula's write into it would not be recorded. Functions that make arrays must return tracers.
+
+(PyTorch's make_fx traces through its dispatcher, one level below its operations, in the same way.)
+
+New: constant, MAKERS, LIKE, TracedModule.full_like, refuse, make_device, tracing_device,
+Tracer.base, TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
+Try: print the graph of gelu. Most of its 19 nodes compute one error function: find the polynomial
+of tinytorch/ops/erf.py. (Step tracer27 makes it one node.)
+"""
+
+import dataclasses
+import importlib
+import itertools
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.nn.activation import gelu
+from tinytorch.nn.functional import conv2d
+from tinytorch.ops.random import manual_seed, rand
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+class Node:
+    """One operation: its name, its arguments, and what its result is like.
+
+    Attributes:
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
+            argument of the graph.
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
+        shape, dtype: of the result.
+        made_by: the operation of the user's program ("softmax"), for messages and drawings.
+        line: where the program called it: "model.py:12".
+    """
+
+    count = itertools.count()
+
+    def __init__(
+        self,
+        op: str,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        shape: tuple | None = None,
+        dtype: np.dtype | None = None,
+        made_by: str = "",
+        line: str = "",
+    ):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
+        self.number, self.used = next(Node.count), None
+
+    def inputs(self) -> list["Node"]:
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """All nodes in nested tuples, lists, dicts and slices."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from nodes_in(item)
+    elif isinstance(value, dict):
+        yield from nodes_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from nodes_in((value.start, value.stop, value.step))
+
+
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
+def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
+    """`value` with function(node) in place of each node."""
+    if isinstance(value, Node):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return like(value, (map_nodes(function, item) for item in value))
+    if isinstance(value, dict):
+        return {name: map_nodes(function, item) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(function, x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]):
+        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
+
+    def run(self, xp: Any, arrays: Sequence) -> list:
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = map_nodes(values.__getitem__, node.args)
+            value = perform(xp, node.op, args, node.kwargs)
+            # NumPy gives a scalar in place of an array without dimensions.
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
+        return [values[node] for node in self.outputs]
+
+    def __str__(self) -> str:
+        """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
+        for node in self.nodes:
+            given = [text_of(x, names) for x in node.args]
+            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
+            where = ", ".join(x for x in (node.made_by, node.line) if x)
+            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+            lines.append(f"{line}  # {where}" if where else line)
+        return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+
+def text_of(value: Any, names: dict[Node, str]) -> str:
+    """An argument of a node, as it is printed."""
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
+    if isinstance(value, slice):
+        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
+        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
+    return getattr(value, "__name__", None) or str(value)
+
+
+def kind_of(node: Node) -> str:
+    """The type and shape of a node's result: "float32[4, 5]"."""
+    return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
+
+
+def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
+    """The result of one operation on arrays."""
+    first, *others = args
+    if op in ("view_at", "getitem"):
+        return first[others[0]]
+    if op in ("reshape", "transpose", "astype", "copy"):
+        return getattr(first, op)(*others)
+    if op == "constant":
+        return first
+    if op == "view_as":
+        return first.view(*others)
+    return getattr(xp, op)(*args, **kwargs)
+
+
+class Untraceable(Exception):
+    """An operation that the graph has no node for. The Function that uses it becomes one node."""
+
+
+class Tracing(threading.local):
+    """What is being traced on this thread."""
+
+    trace: Any = None  # the Trace, or None
+
+
+tracing = Tracing()
+
+
+def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
+    """A new node of the graph, with the shape and type of `value`."""
+    node = Node(op, args, kwargs, value.shape, value.dtype)
+    tracing.trace.nodes.append(node)
+    return node
+
+
+def as_node(value: Any) -> Any:
+    """`value` with nodes in place of tracers and arrays, also inside tuples and slices."""
+    if isinstance(value, Tracer):
+        return value.node
+    if isinstance(value, np.generic):
+        return value.item() if value.dtype.kind in "biu" else value
+    if isinstance(value, (tuple, list)):
+        return like(value, map(as_node, value))
+    if isinstance(value, slice):
+        return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return record("constant", (value,), {}, value)
+    return value
+
+
+def as_value(value: Any) -> Any:
+    """`value` with real arrays in place of tracers, also inside tuples and slices."""
+    if isinstance(value, Tracer):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return like(value, map(as_value, value))
+    if isinstance(value, slice):
+        return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
+    """The result of an operation, computed and written down."""
+    kwargs, xp = kwargs or {}, tracing.trace.xp
+    value = xp.asarray(perform(xp, op, as_value(args), kwargs))
+    return Tracer(value, record(op, as_node(args), kwargs, value))
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes of a reduction as numbers from 0 on; None stands for all."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(a % ndim if ndim else 0 for a in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+
+
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+SIGNS = {"neg": "negative", "abs": "absolute", "invert": "invert"}
+
+
+def is_operand(value: Any) -> bool:
+    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
+
+
+def with_operators(cls: type) -> type:
+    """A class decorator: gives arrays a + b, 2 + a, a += b, a == b, -a and their kin."""
+    for name, op in (OPERATORS | COMPARISONS).items():
+        attach_operator(cls, name, op)
+    for name, op in SIGNS.items():
+        setattr(cls, f"__{name}__", lambda self, op=op: traced(op, (self,)))
+    return cls
+
+
+def attach_operator(cls: type, name: str, op: str) -> None:
+    """Gives arrays one operator: a + b and 2 + a."""
+
+    def forward(self: Any, other: Any) -> Any:
+        return traced(op, (self, other)) if is_operand(other) else NotImplemented
+
+    def reflected(self: Any, other: Any) -> Any:
+        return traced(op, (other, self)) if is_operand(other) else NotImplemented
+
+    setattr(cls, f"__{name}__", forward)
+    if op not in COMPARISONS.values():
+        setattr(cls, f"__r{name}__", reflected)
+
+
+@with_operators
+class Tracer:
+    """An array that writes down what is done to it.
+
+    Attributes:
+        value: the array of the call that is traced.
+        node: what stands for it in the graph.
+    """
+
+    __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __hash__ = None
+
+    def __init__(self, value: Any, node: Node):
+        self.value, self.node = value, node
+
+    base = None  # no tracer shows the memory of another one, as NumPy's views do
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    itemsize = property(lambda self: self.value.itemsize)
+    nbytes = property(lambda self: self.value.nbytes)
+    strides = property(lambda self: self.value.strides)
+    flags = property(lambda self: self.value.flags)
+
+    # Views.
+
+    def show(self, op: str, *args: Any) -> "Tracer":
+        """This array in another shape, or a part of it."""
+        return traced(op, (self, *args))
+
+    def reshape(self, *shape: Any) -> "Tracer":
+        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if -1 in shape:
+            shape = self.value.reshape(shape).shape
+        return self.show("reshape", tuple(int(n) for n in shape))
+
+    def transpose(self, *axes: Any) -> "Tracer":
+        axes = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        axes = axes or range(self.ndim)[::-1]
+        return self.show("transpose", tuple(a % self.ndim for a in axes))
+
+    def swapaxes(self, a: int, b: int) -> "Tracer":
+        order = list(range(self.ndim))
+        order[a], order[b] = order[b], order[a]
+        return self.transpose(order)
+
+    def squeeze(self, axis: Any = None) -> "Tracer":
+        return self.reshape(self.value.squeeze(axis).shape)
+
+    def view(self, *args: Any) -> "Tracer":
+        return traced("view_as", (self, np.dtype(*args))) if args else self.show("view_at", ...)
+
+    T = property(lambda self: self.transpose())
+    mT = property(lambda self: self.swapaxes(-1, -2))
+    real = property(lambda self: self)
+
+    def __getitem__(self, key: Any) -> "Tracer":
+        parts = key if isinstance(key, tuple) else (key,)
+        if all(p is None or p is ... or isinstance(p, (int, np.integer, slice)) for p in parts):
+            if any(isinstance(p, bool) for p in parts):
+                raise Untraceable("an index of Python bools")
+            if not any(p is ... for p in parts):
+                parts = (*parts, ...)  # the array library gives a scalar for a full index
+            return self.show("view_at", parts)
+        kinds = [str(getattr(p, "dtype", None)) for p in parts]
+        if "bool" in kinds or any(isinstance(p, list) for p in parts):
+            raise Untraceable("a list or mask as an index: its result's shape may depend on values")
+        return traced("getitem", (self, key))
+
+    # Copies and reductions.
+
+    def astype(self, dtype: Any, copy: bool = True) -> "Tracer":
+        dtype = np.dtype(dtype)
+        if dtype == self.dtype:
+            return self.copy() if copy else self
+        return traced("astype", (self, dtype))
+
+    def copy(self, order: str = "C") -> "Tracer":
+        return traced("copy", (self,))
+
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
+
+    def flatten(self) -> "Tracer":
+        return self.copy().reshape(-1)
+
+    def reduce(self, op: str, axis: Any, keepdims: bool, dtype: Any = None) -> "Tracer":
+        kwargs = {"axis": axes_of(axis, self.ndim), "keepdims": bool(keepdims)}
+        if dtype is not None:
+            kwargs["dtype"] = np.dtype(dtype)
+        return traced(op, (self,), kwargs)
+
+    def sum(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("sum", axis, keepdims, dtype), out)
+
+    def prod(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("prod", axis, keepdims, dtype), out)
+
+    def mean(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("mean", axis, keepdims, dtype), out)
+
+    def max(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("max", axis, keepdims), out)
+
+    def min(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("min", axis, keepdims), out)
+
+    def all(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("all", axis, keepdims), out)
+
+    def any(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("any", axis, keepdims), out)
+
+    def clip(self, min: Any = None, max: Any = None) -> "Tracer":
+        lower = self if min is None else traced("maximum", (self, min))
+        return lower if max is None else traced("minimum", (lower, max))
+
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
+
+    def __pos__(self) -> "Tracer":
+        return self
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what Python looks for, and does without
+            raise AttributeError(name)
+        raise Untraceable(f"the graph has no node for the method '{name}'")
+
+
+def given(result: Tracer, out: Any) -> Tracer:
+    """`result`; a graph cannot write into the array `out` yet."""
+    if out is not None:
+        raise Untraceable("a result that is written into another array")
+    return result
+
+
+class TracedUfunc:
+    """A function of each element, on tracers."""
+
+    def __init__(self, ufunc: Any, name: str):
+        self.ufunc, self.__name__ = ufunc, name
+
+    def __call__(self, *args: Any, out: Any = None, dtype: Any = None, **others: Any) -> Any:
+        if others or (out is not None and isinstance(out, tuple)) or self.ufunc.nout > 1:
+            raise Untraceable(f"{self.__name__} with {[*others]}")
+        if not any(isinstance(x, Tracer) for x in (*args, out)):
+            return self.ufunc(*args, dtype=dtype) if dtype else self.ufunc(*args)
+        kwargs = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        return given(traced(self.__name__, args, kwargs), out)
+
+    def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
+        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+        names |= {"logical_and": "all", "logical_or": "any"}
+        if self.__name__ not in names:
+            raise Untraceable(f"{self.__name__}.reduce")
+        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Untraceable(f"{self.__name__}.{name}")
+
+
+def expand_dims(a: Tracer, axis: int) -> Tracer:
+    return a.reshape(np.expand_dims(a.value, axis).shape)
+
+
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
+    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
+    rest = [axis for axis in range(a.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        rest.insert(place, axis)
+    return a.transpose(rest)
+
+
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
+# function of tracers.
+FUNCTIONS: dict[str, Callable] = {
+    "sum": Tracer.sum,
+    "prod": Tracer.prod,
+    "mean": Tracer.mean,
+    "max": Tracer.max,
+    "min": Tracer.min,
+    "amax": Tracer.max,
+    "amin": Tracer.min,
+    "all": Tracer.all,
+    "any": Tracer.any,
+    "reshape": Tracer.reshape,
+    "transpose": lambda a, axes=None: a.transpose(*(axes or ())),
+    "swapaxes": Tracer.swapaxes,
+    "squeeze": Tracer.squeeze,
+    "clip": Tracer.clip,
+    "copy": Tracer.copy,
+    "broadcast_to": lambda a, shape: a.show("broadcast_to", tuple(shape)),
+    "where": lambda condition, a, b: traced("where", (condition, a, b)),
+    "matmul": lambda a, b, out=None: given(traced("matmul", (a, b)), out),
+    "dot": lambda a, b: traced("dot", (a, b)),
+    "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
+    "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
+    "take": Tracer.take,
+    "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
+    "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
+    "ascontiguousarray": lambda a: a.copy(),
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim,
+    "expand_dims": expand_dims,
+    "moveaxis": moveaxis,
+}
+
+
+def as_one(a: Any, dtype: Any, copy: bool) -> Tracer:
+    """An array, or a list of arrays as one."""
+    if isinstance(a, (list, tuple)):
+        a, copy = traced("stack", (tuple(a), 0)), False
+    return a.astype(dtype or a.dtype, copy=copy)
+
+
+# Functions that make arrays: they are computed once, and are constants of the graph.
+MAKERS = frozenset("zeros ones full empty arange linspace eye identity tri".split())
+
+
+LIKE = {"zeros_like": 0, "ones_like": 1, "empty_like": 0}
+
+
+class TracedModule(types.ModuleType):
+    """The array library's functions, on tracers."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        xp = tracing.trace.xp if tracing.trace is not None else np
+        function = getattr(xp, name)
+        if name in MAKERS:
+            return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
+        if name in LIKE:
+            return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
+        if isinstance(function, xp.ufunc):
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
+        if isinstance(function, type) or not callable(function):
+            return function  # a type, or a number such as pi
+        return self.either(name, FUNCTIONS.get(name), function)
+
+    def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
+        shape = a.shape if shape is None else shape
+        return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
+
+    def either(self, name: str, of_tracers: Callable | None, function: Callable) -> Callable:
+        """The function of tracers if there is one among the arguments, else the library's own."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not any(map(has_tracer, (*args, *kwargs.values()))):
+                result = function(*args, **kwargs)
+                return constant(result) if name in ("asarray", "array") else result
+            if of_tracers is None:
+                raise Untraceable(f"the graph has no node for the function '{name}'")
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
+
+        return call
+
+
+def has_tracer(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(has_tracer, value))
+    return isinstance(value, Tracer)
+
+
+def constant(value: Any) -> Tracer:
+    """An array that is the same in each run. Its memory is its own: a program may write into it."""
+    value = tracing.trace.xp.asarray(value)
+    return Tracer(value.copy(), record("constant", (value,), {}, value))
+
+
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
+def make_device() -> Device:
+    """The device whose arrays are tracers."""
+    backend = Backend(
+        TracedModule("traced"),
+        Tracer,
+        from_numpy=lambda array, index: constant(array),
+        to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
+        chunk_elements=None,
+    )
+    register_backend("traced", backend)
+    return Device("traced")
+
+
+tracing_device = make_device()
+
+
+class TraceMode(FunctionMode):
+    """Writes down each call of a Function: its name, and the shapes of its tensors."""
+
+    def __init__(self):
+        self.calls: list[tuple] = []
+
+    def call(self, function: type, args: tuple) -> Any:
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
+        self.calls.append((function.__name__, *shapes))
+        return function.apply(*args)
+
+
+class Trace:
+    """One run of a function on tracers.
+
+    Attributes:
+        nodes: what was recorded, in order.
+    """
+
+    def __init__(self, device: Device):
+        self.device, self.xp = device, device.xp
+        self.nodes: list[Node] = []
+
+    def __enter__(self) -> "Trace":
+        tracing.trace = self
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        tracing.trace = None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
+
+
+if __name__ == "__main__":
+    manual_seed(0)
+    importlib.import_module("tinytorch.nn.functional")
+
+    def traced_graph(function, *tensors):
+        """The graph of a function of tensors on the device `traced`."""
+        inputs = [Node("input", (), {}, t.shape, t.array.dtype) for t in tensors]
+        with Trace(cpu) as trace:
+            pairs = zip(tensors, inputs, strict=True)
+            given = [wrap(Tracer(t.array, node), tracing_device) for t, node in pairs]
+            result = function(*given)
+        return Graph(inputs, trace.nodes, [result.array.node])
+
+    x = rand(2, 3)
+    graph = traced_graph(lambda x: gelu(x).log_softmax(1), x)
+    print(len(graph.nodes), str(graph).count("add"))  # -> 25 7
+    (value,) = graph.run(np, [x.array])
+    print(np.array_equal(value, gelu(x).log_softmax(1).array))  # -> True
+
+    names = (
+        "exp log sqrt sigmoid tanh relu abs erf neg sum mean var std norm clone t amax logsumexp"
+    )
+    sizes = {}
+    for name in names.split():
+        arguments = (1,) if name in ("amax", "logsumexp") else ()
+        graph = traced_graph(lambda x, name=name, args=arguments: getattr(x, name)(*args), x)
+        (value,) = graph.run(np, [x.array])
+        assert np.array_equal(value, getattr(x, name)(*arguments).array), name
+        sizes[name] = len(graph.nodes)
+    print(*sizes.items())
+    # -> ('exp', 1) ('log', 1) ('sqrt', 1) ('sigmoid', 4) ('tanh', 1) ('relu', 2) ...
+
+    # What still fails.
+    refused = (
+        lambda x: x.sort()[0],
+        lambda x: x.softmax(1),
+        lambda x: wrap(tracing_device.xp.divide.reduce(x.array), tracing_device),
+        lambda x: conv2d(x.reshape(1, 1, 2, 3), x.reshape(1, 1, 2, 3)),
+    )
+    for function in refused:
+        try:
+            traced_graph(function, x)
+        except Untraceable as error:
+            print(error)
+    # -> the graph has no node for the function 'argsort'
+    # -> a result that is written into another array
+    # -> divide.reduce
+    # -> the memory of a tracer
+
+    # Constants: what the formula makes itself.
+    print(traced_graph(lambda x: x.relu(), x))
+    # -> inputs: %0 float32[2, 3]
+    # -> %1 = constant(array[2, 3])  float32[2, 3]
+    # -> %2 = maximum(%0, %1)  float32[2, 3]
+    # -> return %2
+    with Trace(cpu) as trace:
+        xp, t = tracing_device.xp, Tracer(x.array, Node("input"))
+        total = t + x.array + xp.ones(3) + xp.zeros_like(t) + xp.full_like(t, 2) + xp.asarray([1.0])
+        total = xp.add.reduce(total, axis=1)
+        print(type(total).__name__, [n.op for n in trace.nodes].count("constant"))  # -> Tracer 5
+    print(text_of(trace, {}), text_of(np.float32, {}))  # -> Trace float32
+    print(
+        hasattr(tracing_device.xp, "__path__"), tracing_device.xp.pi
+    )  # -> False 3.141592653589793

@@ -1,0 +1,935 @@
+"""Step tracer13: Functionalization: writes become new nodes
+
+softmax cannot be traced yet: its formula writes the quotient over e, to save memory. An array can
+be overwritten. A node cannot: it stands for the result of one operation, and other nodes may use
+that result. So a write makes a new node, and from then on the tracer points to that node:
+
+    t += 1          t.node = add(t.node, 1)
+    t[0] = v        t.node = put(t.node, v, 0): a copy of t with v at [0]
+    t[...] = v      t.node = v.node, in t's type and shape: nothing of t is left
+
+        before:  t ---> %0            after t += 1:  t ---> %1 = add(%0, 1)
+
+The program still has one array t, with new contents. The graph has a value for each of the contents
+that t had. To turn a program with writes into one without is called functionalization, since it
+leaves only functions, which compute results and change nothing. That keeps all later passes simple:
+they may move a node, merge it with another or compute it twice, since its arguments cannot have
+changed.
+
+The trap is views. v = t[0] is a view of t's memory: a write to t changes v, and a write to v
+changes t. A write gives a new node to one tracer only. So each view knows its root, the tracer that
+owns the memory. The root counts its writes, and a view remembers the count at which it was made. A
+write into a view, and a view that is read after a write to its root, raise Untraceable. Step
+tracer14 follows them.
+
+(PyTorch: functionalization. JAX has no writes, only `x.at[0].set(v)`, which is our put.)
+
+New: put, Tracer.node, __setitem__. Changed: Tracer, show, base, attach_operator, given,
+perform, Trace.lift.
+Try: fill a matrix of ten rows, row by row. How many put nodes are there, and what do they copy?
+"""
+
+import dataclasses
+import importlib
+import itertools
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.random import manual_seed, randn
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+class Node:
+    """One operation: its name, its arguments, and what its result is like.
+
+    Attributes:
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
+            argument of the graph.
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
+        shape, dtype: of the result.
+        made_by: the operation of the user's program ("softmax"), for messages and drawings.
+        line: where the program called it: "model.py:12".
+    """
+
+    count = itertools.count()
+
+    def __init__(
+        self,
+        op: str,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        shape: tuple | None = None,
+        dtype: np.dtype | None = None,
+        made_by: str = "",
+        line: str = "",
+    ):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
+        self.number, self.used = next(Node.count), None
+
+    def inputs(self) -> list["Node"]:
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """All nodes in nested tuples, lists, dicts and slices."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from nodes_in(item)
+    elif isinstance(value, dict):
+        yield from nodes_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from nodes_in((value.start, value.stop, value.step))
+
+
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
+def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
+    """`value` with function(node) in place of each node."""
+    if isinstance(value, Node):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return like(value, (map_nodes(function, item) for item in value))
+    if isinstance(value, dict):
+        return {name: map_nodes(function, item) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(function, x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]):
+        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
+
+    def run(self, xp: Any, arrays: Sequence) -> list:
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = map_nodes(values.__getitem__, node.args)
+            value = perform(xp, node.op, args, node.kwargs)
+            # NumPy gives a scalar in place of an array without dimensions.
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
+        return [values[node] for node in self.outputs]
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node, the nodes that use its result."""
+        users: dict[Node, list[Node]] = {node: [] for node in (*self.inputs, *self.nodes)}
+        for node in self.nodes:
+            for used in dict.fromkeys(node.inputs()):
+                users[used].append(node)
+        return users
+
+    def __str__(self) -> str:
+        """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
+        for node in self.nodes:
+            given = [text_of(x, names) for x in node.args]
+            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
+            where = ", ".join(x for x in (node.made_by, node.line) if x)
+            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+            lines.append(f"{line}  # {where}" if where else line)
+        return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+    def dot(self) -> str:
+        """The graph in Graphviz's language: boxes are operations, ellipses inputs."""
+        names = {node: f"n{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["digraph {"]
+        lines += [f'  {names[node]} [label="{kind_of(node)}"]' for node in self.inputs]
+        for node in self.nodes:
+            lines.append(f'  {names[node]} [label="{node.op}\\n{kind_of(node)}", shape=box]')
+            lines += [f"  {names[used]} -> {names[node]}" for used in node.inputs()]
+        lines += [f"  {names[node]} -> result" for node in self.outputs]
+        return "\n".join([*lines, "}"])
+
+
+def text_of(value: Any, names: dict[Node, str]) -> str:
+    """An argument of a node, as it is printed."""
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
+    if isinstance(value, slice):
+        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
+        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
+    return getattr(value, "__name__", None) or str(value)
+
+
+def kind_of(node: Node) -> str:
+    """The type and shape of a node's result: "float32[4, 5]"."""
+    return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
+
+
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
+def put(array: Any, value: Any, key: Any) -> Any:
+    """A copy of `array` with `value` at `key`."""
+    array = array[...].copy()  # also where it is a scalar of NumPy
+    array[key] = value
+    return array
+
+
+def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
+    """The result of one operation on arrays."""
+    first, *others = args
+    if op in ("view_at", "getitem"):
+        return first[others[0]]
+    if op in ("reshape", "transpose", "astype", "copy"):
+        return getattr(first, op)(*others)
+    if op == "constant":
+        return first
+    if op == "view_as":
+        return first.view(*others)
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
+
+
+class Untraceable(Exception):
+    """An operation that the graph has no node for. The Function that uses it becomes one node."""
+
+
+class Tracing(threading.local):
+    """What is being traced on this thread."""
+
+    trace: Any = None  # the Trace, or None
+    made_by = ""  # the Function that was called last
+
+
+tracing = Tracing()
+
+
+def line_of_the_program() -> str:
+    """Where the program that is traced called the package: "model.py:12"."""
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+
+
+def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
+    """A new node of the graph, with the shape and type of `value`."""
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
+    return node
+
+
+def as_node(value: Any) -> Any:
+    """`value` with nodes in place of tracers and arrays, also inside tuples and slices."""
+    if isinstance(value, Tracer):
+        return value.node
+    if isinstance(value, np.generic):
+        return value.item() if value.dtype.kind in "biu" else value
+    if isinstance(value, (tuple, list)):
+        return like(value, map(as_node, value))
+    if isinstance(value, slice):
+        return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return record("constant", (value,), {}, value)
+    return value
+
+
+def as_value(value: Any) -> Any:
+    """`value` with real arrays in place of tracers, also inside tuples and slices."""
+    if isinstance(value, Tracer):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return like(value, map(as_value, value))
+    if isinstance(value, slice):
+        return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
+    """The result of an operation, computed and written down."""
+    kwargs, xp = kwargs or {}, tracing.trace.xp
+    value = xp.asarray(perform(xp, op, as_value(args), kwargs))
+    return Tracer(value, record(op, as_node(args), kwargs, value))
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes of a reduction as numbers from 0 on; None stands for all."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(a % ndim if ndim else 0 for a in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+
+
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+SIGNS = {"neg": "negative", "abs": "absolute", "invert": "invert"}
+
+
+def is_operand(value: Any) -> bool:
+    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
+
+
+def with_operators(cls: type) -> type:
+    """A class decorator: gives arrays a + b, 2 + a, a += b, a == b, -a and their kin."""
+    for name, op in (OPERATORS | COMPARISONS).items():
+        attach_operator(cls, name, op)
+    for name, op in SIGNS.items():
+        setattr(cls, f"__{name}__", lambda self, op=op: traced(op, (self,)))
+    return cls
+
+
+def attach_operator(cls: type, name: str, op: str) -> None:
+    """Gives arrays one operator: a + b, 2 + a, and a += b."""
+
+    def forward(self: Any, other: Any) -> Any:
+        return traced(op, (self, other)) if is_operand(other) else NotImplemented
+
+    def reflected(self: Any, other: Any) -> Any:
+        return traced(op, (other, self)) if is_operand(other) else NotImplemented
+
+    def in_place(self: Any, other: Any) -> Any:
+        result = traced(op, (self, other))
+        self[...] = result.astype(self.dtype, copy=False)
+        return self
+
+    setattr(cls, f"__{name}__", forward)
+    if op not in COMPARISONS.values():
+        setattr(cls, f"__r{name}__", reflected)
+        setattr(cls, f"__i{name}__", in_place)
+
+
+@with_operators
+class Tracer:
+    """An array of the device `traced`.
+
+    Attributes:
+        value: the array of the call that is traced.
+        root: of a view, the tracer whose memory it shows; None for one that owns its memory.
+    """
+
+    __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __hash__ = None
+
+    def __init__(self, value: Any, node: Node, root: "Tracer | None" = None):
+        self.value, self.trace, self.root = value, tracing.trace, root
+        self._node, self.version = node, 0 if root is None else root.version
+
+    @property
+    def node(self) -> Node:
+        """The node of the elements as they are now."""
+        if self.root is not None and self.version != self.root.version:
+            raise Untraceable("a view of an array that was written")
+        return self._node
+
+    @property
+    def base(self) -> "Tracer | None":
+        return self.root
+
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    itemsize = property(lambda self: self.value.itemsize)
+    nbytes = property(lambda self: self.value.nbytes)
+    strides = property(lambda self: self.value.strides)
+    flags = property(lambda self: self.value.flags)
+
+    # Views.
+
+    def show(self, op: str, *args: Any) -> "Tracer":
+        """A view of this array, or a copy where the array library has to make one."""
+        value = perform(self.trace.xp, op, (self.value, *args), {})
+        node = record(op, (self.node, *args), {}, value)
+        if value.size and not np.may_share_memory(value, self.value):
+            return Tracer(value, node)
+        return Tracer(value, node, self if self.root is None else self.root)
+
+    def reshape(self, *shape: Any) -> "Tracer":
+        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if -1 in shape:
+            shape = self.value.reshape(shape).shape
+        return self.show("reshape", tuple(int(n) for n in shape))
+
+    def transpose(self, *axes: Any) -> "Tracer":
+        axes = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        axes = axes or range(self.ndim)[::-1]
+        return self.show("transpose", tuple(a % self.ndim for a in axes))
+
+    def swapaxes(self, a: int, b: int) -> "Tracer":
+        order = list(range(self.ndim))
+        order[a], order[b] = order[b], order[a]
+        return self.transpose(order)
+
+    def squeeze(self, axis: Any = None) -> "Tracer":
+        return self.reshape(self.value.squeeze(axis).shape)
+
+    def view(self, *args: Any) -> "Tracer":
+        return traced("view_as", (self, np.dtype(*args))) if args else self.show("view_at", ...)
+
+    T = property(lambda self: self.transpose())
+    mT = property(lambda self: self.swapaxes(-1, -2))
+    real = property(lambda self: self)
+
+    def __getitem__(self, key: Any) -> "Tracer":
+        parts = key if isinstance(key, tuple) else (key,)
+        if all(p is None or p is ... or isinstance(p, (int, np.integer, slice)) for p in parts):
+            if any(isinstance(p, bool) for p in parts):
+                raise Untraceable("an index of Python bools")
+            if not any(p is ... for p in parts):
+                parts = (*parts, ...)  # the array library gives a scalar for a full index
+            return self.show("view_at", parts)
+        kinds = [str(getattr(p, "dtype", None)) for p in parts]
+        if "bool" in kinds or any(isinstance(p, list) for p in parts):
+            raise Untraceable("a list or mask as an index: its result's shape may depend on values")
+        return traced("getitem", (self, key))
+
+    # Writes.
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.root is not None:
+            raise Untraceable("a write into a view")
+        self.value[as_value(key)] = as_value(value)
+        if key is ...:
+            new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
+            node = as_node(new)
+            if node.dtype != self.dtype:
+                node = record("astype", (node, self.dtype), {}, self.value.astype(self.dtype))
+                node.shape = new.shape
+            if node.shape != self.shape:
+                node = record("broadcast_to", (node, self.shape), {}, self.value)
+        else:
+            node = record("put", (self.node, as_node(value), as_node(key)), {}, self.value)
+        self._node, self.version = node, self.version + 1
+
+    # Copies and reductions.
+
+    def astype(self, dtype: Any, copy: bool = True) -> "Tracer":
+        dtype = np.dtype(dtype)
+        if dtype == self.dtype:
+            return self.copy() if copy else self
+        return traced("astype", (self, dtype))
+
+    def copy(self, order: str = "C") -> "Tracer":
+        return traced("copy", (self,))
+
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
+
+    def flatten(self) -> "Tracer":
+        return self.copy().reshape(-1)
+
+    def reduce(self, op: str, axis: Any, keepdims: bool, dtype: Any = None) -> "Tracer":
+        kwargs = {"axis": axes_of(axis, self.ndim), "keepdims": bool(keepdims)}
+        if dtype is not None:
+            kwargs["dtype"] = np.dtype(dtype)
+        return traced(op, (self,), kwargs)
+
+    def sum(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("sum", axis, keepdims, dtype), out)
+
+    def prod(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("prod", axis, keepdims, dtype), out)
+
+    def mean(self, axis=None, dtype=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("mean", axis, keepdims, dtype), out)
+
+    def max(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("max", axis, keepdims), out)
+
+    def min(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("min", axis, keepdims), out)
+
+    def all(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("all", axis, keepdims), out)
+
+    def any(self, axis=None, out=None, keepdims=False) -> "Tracer":
+        return given(self.reduce("any", axis, keepdims), out)
+
+    def clip(self, min: Any = None, max: Any = None) -> "Tracer":
+        lower = self if min is None else traced("maximum", (self, min))
+        return lower if max is None else traced("minimum", (lower, max))
+
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
+
+    def __pos__(self) -> "Tracer":
+        return self
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what Python looks for, and does without
+            raise AttributeError(name)
+        raise Untraceable(f"the graph has no node for the method '{name}'")
+
+
+def given(result: Tracer, out: Any) -> Tracer:
+    """`result`, written into the array `out` where there is one."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+class TracedUfunc:
+    """A function of each element, on tracers."""
+
+    def __init__(self, ufunc: Any, name: str):
+        self.ufunc, self.__name__ = ufunc, name
+
+    def __call__(self, *args: Any, out: Any = None, dtype: Any = None, **others: Any) -> Any:
+        if others or (out is not None and isinstance(out, tuple)) or self.ufunc.nout > 1:
+            raise Untraceable(f"{self.__name__} with {[*others]}")
+        if not any(isinstance(x, Tracer) for x in (*args, out)):
+            return self.ufunc(*args, dtype=dtype) if dtype else self.ufunc(*args)
+        kwargs = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        return given(traced(self.__name__, args, kwargs), out)
+
+    def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
+        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+        names |= {"logical_and": "all", "logical_or": "any"}
+        if self.__name__ not in names:
+            raise Untraceable(f"{self.__name__}.reduce")
+        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Untraceable(f"{self.__name__}.{name}")
+
+
+def expand_dims(a: Tracer, axis: int) -> Tracer:
+    return a.reshape(np.expand_dims(a.value, axis).shape)
+
+
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
+    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
+    rest = [axis for axis in range(a.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        rest.insert(place, axis)
+    return a.transpose(rest)
+
+
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
+# function of tracers.
+FUNCTIONS: dict[str, Callable] = {
+    "sum": Tracer.sum,
+    "prod": Tracer.prod,
+    "mean": Tracer.mean,
+    "max": Tracer.max,
+    "min": Tracer.min,
+    "amax": Tracer.max,
+    "amin": Tracer.min,
+    "all": Tracer.all,
+    "any": Tracer.any,
+    "reshape": Tracer.reshape,
+    "transpose": lambda a, axes=None: a.transpose(*(axes or ())),
+    "swapaxes": Tracer.swapaxes,
+    "squeeze": Tracer.squeeze,
+    "clip": Tracer.clip,
+    "copy": Tracer.copy,
+    "broadcast_to": lambda a, shape: a.show("broadcast_to", tuple(shape)),
+    "where": lambda condition, a, b: traced("where", (condition, a, b)),
+    "matmul": lambda a, b, out=None: given(traced("matmul", (a, b)), out),
+    "dot": lambda a, b: traced("dot", (a, b)),
+    "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
+    "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
+    "take": Tracer.take,
+    "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
+    "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
+    "ascontiguousarray": lambda a: a.copy(),
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim,
+    "expand_dims": expand_dims,
+    "moveaxis": moveaxis,
+}
+
+
+def as_one(a: Any, dtype: Any, copy: bool) -> Tracer:
+    """An array, or a list of arrays as one."""
+    if isinstance(a, (list, tuple)):
+        a, copy = traced("stack", (tuple(a), 0)), False
+    return a.astype(dtype or a.dtype, copy=copy)
+
+
+# Functions that make arrays: they are computed once, and are constants of the graph.
+MAKERS = frozenset("zeros ones full empty arange linspace eye identity tri".split())
+
+
+LIKE = {"zeros_like": 0, "ones_like": 1, "empty_like": 0}
+
+
+class TracedModule(types.ModuleType):
+    """The array library's functions, on tracers."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        xp = tracing.trace.xp if tracing.trace is not None else np
+        function = getattr(xp, name)
+        if name in MAKERS:
+            return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
+        if name in LIKE:
+            return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
+        if isinstance(function, xp.ufunc):
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
+        if isinstance(function, type) or not callable(function):
+            return function  # a type, or a number such as pi
+        return self.either(name, FUNCTIONS.get(name), function)
+
+    def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
+        shape = a.shape if shape is None else shape
+        return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
+
+    def either(self, name: str, of_tracers: Callable | None, function: Callable) -> Callable:
+        """The function of tracers if there is one among the arguments, else the library's own."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not any(map(has_tracer, (*args, *kwargs.values()))):
+                result = function(*args, **kwargs)
+                return constant(result) if name in ("asarray", "array") else result
+            if of_tracers is None:
+                raise Untraceable(f"the graph has no node for the function '{name}'")
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
+
+        return call
+
+
+def has_tracer(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(has_tracer, value))
+    return isinstance(value, Tracer)
+
+
+def constant(value: Any) -> Tracer:
+    """An array that is the same in each run. Its memory is its own: a program may write into it."""
+    value = tracing.trace.xp.asarray(value)
+    return Tracer(value.copy(), record("constant", (value,), {}, value))
+
+
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
+def make_device() -> Device:
+    """The device whose arrays are tracers."""
+    backend = Backend(
+        TracedModule("traced"),
+        Tracer,
+        from_numpy=lambda array, index: constant(array),
+        to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
+        chunk_elements=None,
+    )
+    register_backend("traced", backend)
+    return Device("traced")
+
+
+tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
+
+
+class TraceMode(FunctionMode):
+    """Sees each call of a Function: makes its tensors tracers."""
+
+    def __init__(self, trace: "Trace"):
+        self.trace = trace
+
+    def call(self, function: type, args: tuple) -> Any:
+        trace = self.trace
+        for x in args:
+            if isinstance(x, Tensor):
+                trace.lift(x)
+        trace.line, tracing.made_by = line_of_the_program(), function.__name__
+        return function.apply(*args)
+
+
+@dataclasses.dataclass
+class Source:
+    """A tensor of the program that a trace has replaced by tracers, and what it was before."""
+
+    tensor: Tensor
+    node: Node
+    array: Any
+    edge: Any
+
+
+class Trace:
+    """One run of a function on tracers.
+
+    Attributes:
+        nodes: what was recorded, in order.
+        sources: the tensors that were used and not made inside; each is an input of the graph.
+    """
+
+    def __init__(self, device: Device):
+        self.device, self.xp = device, device.xp
+        self.nodes: list[Node] = []
+        self.sources: dict[int, Source] = {}
+        self.line = ""
+
+    def lift(self, tensor: Tensor) -> None:
+        """Makes a tensor of the program one on tracers, until the end of the trace."""
+        array = tensor.array
+        if isinstance(array, Tracer):
+            return
+        node = Node("input", (), {}, array.shape, array.dtype)
+        self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
+        tensor.array, tensor.device, tensor._edge = Tracer(array.copy(), node), tracing_device, None
+
+    def restore(self) -> None:
+        """Gives the program's tensors back what they were."""
+        for source in self.sources.values():
+            tensor = source.tensor
+            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
+
+    def __enter__(self) -> "Trace":
+        tracing.trace, self.mode = self, TraceMode(self)
+        self.mode.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.mode.__exit__()
+        tracing.trace, tracing.made_by = None, ""
+        self.restore()
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
+
+
+@dataclasses.dataclass
+class Captured:
+    """What a trace has found.
+
+    Attributes:
+        sources: the tensors of the program that the graph reads, in the order of its inputs.
+        graph: the forward. Its outputs are the result, then what the backward needs of it.
+        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
+            where nothing requires a gradient.
+        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+    """
+
+    sources: list[Source]
+    graph: Graph
+    backward: Graph | None
+    wanted: list[int]
+
+
+def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
+    """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
+
+    Args:
+        tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
+    """
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs))
+
+
+def finish(trace: Trace, result: Any) -> Captured:
+    """Everything that is known of a function that has run on tracers, its backward included."""
+    sources = list(trace.sources.values())
+    results = [result.array.node]
+    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
+    inputs, count, backward = [source.node for source in sources], len(results), None
+    if wanted:
+        targets = [sources[n].tensor for n in wanted]
+        grad_nodes, grads = trace_backward(trace, [result], targets)
+        pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
+        wanted = [n for n, _ in pairs]
+        outs = [*results, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, results)
+    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
+    return Captured(sources, graph, backward, wanted)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    in_forward = set(without_dead_code(graph.nodes, outputs))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
+
+
+def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
+    """Runs the backward pass on tracers: its formulas are written down as those of forward were.
+
+    Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
+    """
+    tracing.made_by, trace.line = "backward", ""
+    nodes, grads = [], []
+    for root in roots:
+        ones = trace.xp.ones(root.array.shape, root.array.dtype)
+        nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
+        grads.append(Tracer(ones, nodes[-1]))
+    edges = [(target, 0) for target in targets]
+    recording, modes = state.grad_enabled, state.modes
+    state.grad_enabled, state.modes = False, ()
+    try:
+        found = backward_pass([x._edge or (x, 0) for x in roots], grads, True, False, set(edges))
+    finally:
+        state.grad_enabled, state.modes = recording, modes
+    gradients = [found.get(edge) for edge in edges]
+    return nodes, [None if grad is None else as_node(grad) for grad in gradients]
+
+
+if __name__ == "__main__":
+    manual_seed(0)
+
+    def graph_of(function, x):
+        """The graph of a function of an array, after a comparison with the function."""
+        node = Node("input", (), {}, x.shape, x.dtype)
+        with Trace(cpu) as trace:
+            y = function(Tracer(x.copy(), node), tracing_device.xp).node
+        graph = Graph([node], without_dead_code(trace.nodes, [y]), [y])
+        assert np.array_equal(graph.run(np, [x])[0], function(x.copy(), np)), graph
+        return graph
+
+    def write(t, xp):
+        t += 1
+        t[0] = 5.0
+        return t * 2
+
+    x = np.zeros((2, 2), "float32")
+    print(graph_of(write, x))
+    # -> inputs: %0 float32[2, 2]
+    # -> %1 = add(%0, 1)  float32[2, 2]
+    # -> %2 = put(%1, 5.0, 0)  float32[2, 2]
+    # -> %3 = multiply(%2, 2)  float32[2, 2]
+    # -> return %3
+
+    def whole(t, xp):
+        t[...] = xp.asarray([1, 2])  # another type and shape
+        t[...] = t / 2
+        xp.add(t, 1, out=t)
+        t[...] = t - 7.0
+        return t + t.T.reshape(-1)[:2]  # NumPy has to copy here
+
+    print([node.op for node in graph_of(whole, x).nodes])
+    # -> ['constant', 'astype', 'broadcast_to', 'divide', 'add', 'subtract', ...
+
+    # The Function that failed.
+    tensor = randn(2, 3)
+    captured = capture(lambda: tensor.softmax(1), (), {}, [tensor])
+    print([node.op for node in captured.graph.nodes])
+    # -> ['max', 'subtract', 'exp', 'sum', 'divide']
+    (y,) = captured.graph.run(np, [tensor.array])
+    print(np.array_equal(y, tensor.softmax(1).array))  # -> True
+
+    # Views and writes.
+    with Trace(cpu):
+        t = Tracer(x, Node("input"))
+        view = t[0]
+        print(view.base is t, t.T[0].base is t, t.T.reshape(-1).base)  # -> True True None
+        t += 1
+        for function in (lambda: view * 2, lambda: view.__setitem__(0, 3.0)):
+            try:
+                function()
+            except Untraceable as error:
+                print(error)
+        # -> a view of an array that was written
+        # -> a write into a view

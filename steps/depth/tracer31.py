@@ -1,0 +1,400 @@
+"""Step tracer31: Catalogue: more decompositions
+
+More entries in the table of step tracer28, in the form of step tracer30. Compare each with the one
+that it replaces, and skim the mathematics, which is in the lessons of the operations.
+
+    a linear layer   (W X^T)^T where rows are few        ->  only for 32 rows or fewer
+    losses           positions, and a kept softmax       ->  a comparison inside the loop
+    attention        blocks that fit the cache           ->  two products and a softmax
+    max pooling      parts of an image, written in turn  ->  windows as two more dimensions
+    unfold           a view with strides of its own      ->  elements by their indices
+
+PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
+wanted. Then the Function is one call (step tracer20): 4 nodes, forward and backward. Eager's
+attention, which writes products into memory that is there, is one call too: only its replacement is
+traced.
+
+New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
+Try: which of the graphs has become larger, and why is it better nevertheless?
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
+from tinytorch.compiler.tracer import Tracer, Untraceable, traced
+from tinytorch.core.version import bump_version
+from tinytorch.nn import normalization
+from tinytorch.nn.attention import Attention
+from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.linear import Addmm
+from tinytorch.nn.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
+from tinytorch.nn.rnn_loops import Loop
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.cumulative import Prod
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.extremes import PutAlong, TakeAlong
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut
+from tinytorch.ops.matmul import matmul_arrays
+from tinytorch.ops.nll import NllLoss
+from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.random import generator_for
+from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
+
+# What a trace calls in place of a Function.
+formulas: dict[type[Function], type[Function]] = {}
+
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
+)
+
+
+def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
+    """Enters a formula into the table for these Functions."""
+
+    def enter(formula: type[Function]) -> type[Function]:
+        formulas.update(dict.fromkeys(functions, formula))
+        return formula
+
+    return enter
+
+
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
+
+
+class Formula(Function):
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
+
+    def gradients(ctx, grads: list) -> Any:
+        raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
+
+
+def like(y: Any, x: Any) -> Any:
+    """y in the shape and type of x."""
+    return y.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+@in_place_of(
+    normalization.NativeBatchNorm, normalization.NativeLayerNorm, normalization.NativeGroupNorm
+)
+class PlainNormalization(Formula):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w.
+
+    The arguments are those of normalization.Normalization.
+    """
+
+    centered = True
+
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        if len(shape) == 3 and x.ndim == 2:
+            shape = (*x.shape, 1)  # of a batch, too, the channels are dimension 1
+        ctx.shape, ctx.dims = shape, dims
+        ctx.inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)  # of weight and bias
+        ctx.count = math.prod(shape[dim] for dim in dims)
+        ctx.fixed = momentum is None and running_mean is not None
+        rows, m = wide(x).reshape(shape), 0
+        if ctx.fixed:
+            m, v = (wide(a).reshape(ctx.inner) for a in (running_mean, running_var))
+        else:
+            m = ctx.mean(rows) if ctx.centered else 0
+            v = ctx.mean(ctx.xp.square(rows - m))
+        if momentum is not None and ctx.count:
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        y = (rows - m) * r
+        y = y if weight is None else y * wide(weight).reshape(ctx.inner)
+        return like(y if bias is None else y + wide(bias).reshape(ctx.inner), x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        h, g = (wide(x).reshape(ctx.shape) - m) * r, wide(g).reshape(ctx.shape)
+        e = g if weight is None else g * wide(weight).reshape(ctx.inner)
+        gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
+        if not ctx.fixed:
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
+        gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
+        return like(e * r, x), gw, gb
+
+    def mean(ctx, x: Any) -> Any:
+        return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
+
+
+@in_place_of(normalization.RmsNorm)
+class PlainRmsNorm(PlainNormalization):
+    """As PlainNormalization, with 0 in the place of the mean."""
+
+    centered = False
+
+
+@in_place_of(Addmm)
+class PlainAddmm(Addmm):
+    """Y = X W^T + b. Only for very few rows is (W X^T)^T worth its transposed result: loops that
+    read that in the order of Y cannot be vectorised."""
+
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        n = math.prod(x.shape[:-1])
+        if n <= 32 and 2 * n < len(weight):
+            return super().forward(x, weight, bias)
+        ctx.save_for_backward(x, weight)
+        y = matmul_arrays(x.reshape(n, x.shape[-1]), weight.T)
+        y = y if bias is None else y + bias
+        return y.reshape((*x.shape[:-1], len(weight)))
+
+
+@in_place_of(NllLoss)
+class PlainNllLoss(Formula):
+    """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
+    column's number with t, which runs in the same loop.
+
+    The arguments are those of NllLoss.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, total, share = ctx.xp, len(x), 1, 1.0
+        z, m, sums = wide(x), 0, 1
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if not logs:
+            m = z.max(axis=1, keepdims=True)
+            sums = xp.exp(z - m).sum(axis=1, keepdims=True)
+        losses = -xp.where(chosen, z - m, 0).sum(axis=1)
+        losses = losses if logs else xp.log(sums).reshape(n) + losses
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, 0, losses * counts)
+            share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
+            share = share.reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, m, sums)
+        ctx.logs = logs
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, m, sums = ctx.saved
+        xp, g = ctx.xp, g.reshape(-1, 1) * share
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if ctx.logs:
+            return xp.where(chosen, -g, 0).astype(x.dtype, copy=False)
+        p = xp.exp(wide(x) - m) / sums
+        return ((p - chosen) * g).astype(x.dtype, copy=False)
+
+
+@in_place_of(Attention)
+class PlainAttention(Formula):
+    """Y = P V, P = softmax(s Q K^T + mask), with two large products and all else between them.
+
+        dL/dV = P^T G,   dL/dP = G V^T,   dL/dS = P (dL/dP - sum of P dL/dP),
+        dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
+
+    A row in which nothing is allowed is 0. The arguments are those of Attention.
+    """
+
+    def forward(
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
+    ) -> Any:
+        xp, keep, ctx.scale = ctx.xp, 1, scale
+        scores = (q * scale) @ k.swapaxes(-1, -2)
+        scores = scores if mask is None else scores + mask
+        scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
+        top = scores.max(axis=-1, keepdims=True) if scores.size else 0
+        some = mask is not None or (allowed is not None and not causal)  # may forbid all keys
+        top = xp.where(top == -math.inf, 0, top) if some else top  # -inf - -inf would be nan
+        e = xp.exp(scores - top)
+        z = e.sum(axis=-1, keepdims=True)
+        weights = e / (z + (z == 0) if some else z)
+        if p:
+            keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
+            keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        return (weights * keep) @ v
+
+    def backward(ctx, g: Any) -> Any:
+        q, k, v, weights, keep = ctx.saved
+        gp = (g @ v.swapaxes(-1, -2)) * keep * weights
+        gs = gp - weights * gp.sum(axis=-1, keepdims=True)
+        gv = (weights * keep).swapaxes(-1, -2) @ g
+        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
+
+
+@in_place_of(Diagonal)
+class PlainDiagonal(Diagonal):
+    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
+
+    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
+        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
+        first, second = max(-offset, 0), max(offset, 0)
+        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
+        ctx.key = (..., first + places, second + places)
+        return x.pick(ctx.key)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.xp.zeros(ctx.shape, g.dtype)
+        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
+        return gx
+
+
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
+
+
+def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
+    """Of windows side by side: the shape of an input with windows and their elements as dimensions
+    of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
+
+    Raises:
+        Untraceable: the windows overlap, or do not cover the input exactly.
+    """
+    lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
+    pairs = [(m, n // m) for n, m in zip(plane, windows.sizes, strict=True)]
+    spread, kept = (*lead, *sum(pairs, ())), (*lead, *(n for m, _ in pairs for n in (m, 1)))
+    parts = join_dims(window_slices(m * k, m, k, k, 0, 1) for m, k in pairs)
+    if windows.parts != parts or math.prod(spread) != math.prod(shape):
+        raise Untraceable("windows that are not side by side")
+    return spread, kept, list(np.ndindex(*(k for _, k in pairs)))
+
+
+@in_place_of(MaxPool)
+class PlainMaxPool(Formula):
+    """The maximum of windows that lie side by side, and the number of its place in the window."""
+
+    def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
+        ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
+        spread, _, places = ctx.cells
+        if indices or len(places) > 255:
+            raise Untraceable("the places of maxima")
+        rows = x.reshape(spread)
+        parts = [rows[(..., *(i for n in place for i in (slice(None), n)))] for place in places]
+        y, choice = parts[0], ctx.xp.zeros(parts[0].shape, np.uint8)
+        for number, seen in enumerate(parts[1:], 1):
+            # No `where`: a processor that guesses which way to go is often wrong here.
+            choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
+            y = ctx.xp.maximum(y, seen)
+        ctx.save_for_backward(choice)
+        return y
+
+    def backward(ctx, g: Any, _: Any = None) -> Any:
+        (choice,), (_, kept, places) = ctx.saved, ctx.cells
+        sizes = [n for last in places[-1] for n in (1, last + 1)]
+        numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
+        chosen = choice.reshape(kept) == numbers
+        return (g.reshape(kept) * chosen).reshape(ctx.shape)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler import capture as tracing
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import ones
+    from tinytorch.ops.random import manual_seed, rand
+
+    def counts(function, *tensors):
+        captured = tracing.capture(function, tensors, {}, tensors)
+        return len(captured.graph.nodes) + len(captured.backward.nodes)
+
+    def compared(function, *tensors):
+        """How many nodes there are with eager's formulas, and with those above, which give the
+        same values, writes and gradients."""
+        sizes = []
+        for table in ({}, formulas):
+            tracing.formulas.clear()
+            tracing.formulas.update(table)
+            sizes.append(counts(function, *tensors))
+        manual_seed(0)
+        captured = tracing.capture(function, tensors, {}, tensors)
+        arrays = [source.array.copy() for source in captured.sources]
+        value, *others = captured.graph.run(np, arrays)
+        written, saved = others[: len(captured.written)], others[len(captured.written) :]
+        gradients = captured.backward.run(np, [*saved, np.ones_like(value)])
+        manual_seed(0)
+        result = function(*tensors)
+        wanted = [captured.sources[number].tensor for number in captured.wanted]
+        expected = [x.array for x in grad(result, wanted, ones(result.shape))]
+        expected += [captured.sources[number].tensor.array for number in captured.written]
+        assert np.allclose(value, result.array, atol=1e-5)
+        for ours, theirs in zip([*gradients, *written], expected, strict=True):
+            assert np.allclose(ours, theirs, atol=1e-4)
+        return f"{sizes[0]} nodes, now {sizes[1]}"
+
+    manual_seed(1)
+    x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
+    wide_layer, layer = rand(80, 8, requires_grad=True), rand(5, 8, requires_grad=True)
+    print("linear", compared(F.linear, x, layer), "| few rows", compared(F.linear, x, wide_layer))
+    # -> linear 5 nodes, now 5 | few rows 6 nodes, now 6
+    rows, weight = rand(40, 8, requires_grad=True), rand(100, 8, requires_grad=True)
+    print("40 rows", compared(F.linear, rows, weight))  # -> 40 rows 6 nodes, now 5
+
+    target, weight = tensor([0, 7, 2, 2, 1, 3]), rand(8)
+    print("cross entropy", compared(lambda x: F.cross_entropy(x, target), x))
+    # -> cross entropy 20 nodes, now 19
+    print("weighted", compared(lambda x: F.cross_entropy(x, target, weight), x))
+    # -> weighted 29 nodes, now 28
+    print("of logarithms", compared(lambda x: F.nll_loss(x, target, reduction="none"), x))
+    # -> of logarithms 7 nodes, now 12
+
+    q, k, v = (rand(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
+    attend = F.scaled_dot_product_attention
+    allowed = tensor([[True, False, True, True, False]] * 3 + [[False] * 5])
+    print("attention", compared(lambda *args: attend(*args, None, 0.3, True), q, k, v))
+    # -> attention 7 nodes, now 29
+    print("masked", compared(lambda *args: attend(*args, allowed), q, k, v))
+    # -> masked 8 nodes, now 28
+
+    print("pooling", compared(lambda x: F.max_pool2d(x, 2), images))  # -> pooling 44 nodes, now 25
+    print("overlapping", compared(lambda x: F.max_pool2d(x, 3, 1), images))
+    # -> overlapping 139 nodes, now 4
+    print("with places", compared(lambda x: F.max_pool2d(x, 2, return_indices=True)[0], images))
+    # -> with places 44 nodes, now 5
+    print("windows", counts(lambda x: x.unfold(1, 3, 1) * 2.0, x))  # -> windows 22

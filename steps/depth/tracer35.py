@@ -1,0 +1,393 @@
+"""Step tracer35: Catalogue: exact rewriting rules
+
+Each of these gives the same numbers, bit for bit; only the last one rounds differently. Read the
+names and the first lines, and skim the rest; all rules have the form of step tracer34.
+
+    signs       a + -b is a - b, -(-x) is x, -a * -b is a * b
+    numbers     x / 4 is x * 0.25, as 0.25 is exact; x / 3 stays. x + 0, where x is never -0.0.
+                An array of equal numbers becomes a number, where another operand has the shape and
+                the type of the result
+    types       a cast to the type that x has; a cast to a wider type and back. An operation with
+                dtype= is left alone
+    views       a transpose that moves only sizes of 1 is a reshape; two views of one kind are one
+    broadcast   operations broadcast by themselves, and f(broadcast(x)) is broadcast(f(x))
+    sums        a sum of n equal numbers is a product: one rounding instead of n
+
+New: made, same_kind, is_elementwise, no_minus_zero, twice_negative, signs, is_op, power_of_two,
+type_again, sum_of_equals, nothing_changed, steps_forward, as_reshape, view_of_view, shape_of,
+numbers, repeated_later. Changed: simplify, algebra, neutral.
+Try: `signs` also makes a / b of -a / -b. Why would that be wrong for integers that wrap around, and
+why does it not meet any? (Print the graph of a quotient of integers.)
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.capture import capture
+from tinytorch.compiler.graph import (
+    EFFECTS,
+    Graph,
+    Node,
+    without_dead_code,
+)
+from tinytorch.core.dtype import float64
+from tinytorch.core.tensor import tensor
+from tinytorch.ops.creation import full, ones, zeros
+
+Rule = Callable[[Node], Node | None]
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph after all passes. One round is enough for most graphs, a few for all."""
+    graph, before = dead_code(graph), None
+    while before is None or len(graph.nodes) < before:
+        before = len(graph.nodes)
+        for one_pass in (numbers, algebra, dead_code):
+            graph = one_pass(graph)
+    return graph
+
+
+def rewritten(graph: Graph, rule: Rule) -> Graph:
+    """The graph with rule(node) in place of each node, again and again, until it gives None.
+
+    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
+    new one, which may have new nodes among its arguments.
+    """
+    done: dict[Node, Node] = {node: node for node in graph.inputs}
+    known, nodes = set(graph.inputs), []
+
+    def add(node: Node) -> None:
+        if node not in known:
+            for used in node.inputs():
+                add(used)
+            known.add(node)
+            nodes.append(node)
+
+    for node in graph.nodes:
+        new = node
+        if any(done[used] is not used for used in node.inputs()):
+            new = node.replaced(done.__getitem__)
+        while (better := rule(new)) is not None:
+            new = better
+        add(new)
+        done[node] = new
+    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
+
+
+def made(like: Node, op: str, *args: Any, shape: Any = None, dtype: Any = None) -> Node:
+    """A new node for the same line of the program; its shape and type are those of `like`, or
+    given."""
+    shape = like.shape if shape is None else tuple(shape)
+    return Node(op, args, {}, shape, dtype or like.dtype, like.made_by, like.line)
+
+
+def dead_code(graph: Graph) -> Graph:
+    """Without the nodes on which no output depends; what has an effect stays."""
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
+
+
+@functools.cache
+def is_elementwise(op: str) -> bool:
+    """Whether each element of the result depends on one element of each argument."""
+    function = getattr(np, op, None)
+    of_library = isinstance(function, np.ufunc) and function.signature is None
+    return op in ("where", "erf") or (of_library and function.nout == 1)
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(x.shape for x in values if isinstance(x, Node)))
+
+
+def numbers(graph: Graph) -> Graph:
+    """A number in place of an array of equal numbers, and the array itself in place of one that is
+    broadcast, as operands of operations that broadcast them."""
+
+    @functools.cache
+    def number(node: Node) -> Any:
+        if node.op == "broadcast_to":
+            return number(node.args[0])
+        if node.op != "constant" or not node.args[0].size or node.dtype.kind not in "fiu":
+            return None
+        first = node.args[0].reshape(-1)[:1]
+        return first.item() if bool((node.args[0] == first).all()) else None
+
+    def rule(node: Node) -> Node | None:
+        if not is_elementwise(node.op) or node.kwargs.keys() - {"dtype"}:
+            return None
+        args = list(node.args)
+        first = 1 if node.op == "where" else 0
+        for i, x in enumerate(args):
+            if not isinstance(x, Node):
+                continue
+            value = number(x) if i >= first else None
+            rest = [y for j, y in enumerate(args) if isinstance(y, Node) and j != i]
+            fitting = [y for y in rest[first:] if y.dtype == x.dtype]
+            if value is not None and fitting and shape_of(rest) == node.shape:
+                args[i] = value
+            elif x.op == "broadcast_to" and shape_of([*rest, x.args[0]]) == node.shape:
+                args[i] = x.args[0]
+        if all(x is y for x, y in zip(args, node.args, strict=True)):
+            return repeated_later(node)
+        return Node(
+            node.op, tuple(args), node.kwargs, node.shape, node.dtype, node.made_by, node.line
+        )
+
+    return rewritten(graph, rule)
+
+
+def repeated_later(node: Node) -> Node | None:
+    """f(x), broadcast, in place of f of what is broadcast: fewer elements to compute."""
+    used = node.inputs()
+    if any(x.op != "broadcast_to" for x in used):
+        return None
+    args = tuple(x.args[0] if isinstance(x, Node) else x for x in node.args)
+    shape = shape_of(args)
+    inner = Node(node.op, args, node.kwargs, shape, node.dtype, node.made_by, node.line)
+    return made(node, "broadcast_to", inner, node.shape)
+
+
+def algebra(graph: Graph) -> Graph:
+    """Applies the rules of RULES."""
+
+    def rule(node: Node) -> Node | None:
+        if node.kwargs and is_elementwise(node.op):
+            return None
+        for of_op in RULES.get(node.op, ()):
+            if (better := of_op(node)) is not None and better is not node:
+                return better
+        return None
+
+    return rewritten(graph, rule)
+
+
+RULES: dict[str, list[Rule]] = {}
+
+
+def rule_for(*ops: str) -> Callable[[Rule], Rule]:
+    """Enters a rule for these operations into the table."""
+
+    def enter(rule: Rule) -> Rule:
+        for op in ops:
+            RULES.setdefault(op, []).append(rule)
+        return rule
+
+    return enter
+
+
+def is_number(value: Any, *numbers: Any) -> bool:
+    """Whether a value is one of these numbers; a zero with its sign."""
+    if isinstance(value, Node) or not isinstance(value, (int, float, np.generic)):
+        return False
+    return any(value == n and math.copysign(1, value) == math.copysign(1, n) for n in numbers)
+
+
+def same_kind(x: Any, node: Node) -> bool:
+    """Whether x can stand for the node: an array of its shape and type."""
+    return isinstance(x, Node) and (x.shape, x.dtype) == (node.shape, node.dtype)
+
+
+@rule_for("multiply", "divide", "add", "subtract", "power")
+def neutral(node: Node) -> Node | None:
+    """x * 1, x / 1, x ** 1, x - 0, x + -0; and x + 0 where x is no -0, which would become 0."""
+    a, b = node.args
+    if node.op in ("multiply", "add") and not isinstance(a, Node):
+        a, b = b, a
+    neutral_numbers = {"add": (-0.0,), "subtract": (0.0,)}.get(node.op, (1,))
+    if same_kind(a, node):
+        if is_number(b, *neutral_numbers):
+            return a
+        if node.op == "add" and is_number(b, 0) and (node.dtype.kind in "iu" or no_minus_zero(a)):
+            return a
+    return None
+
+
+def no_minus_zero(node: Node) -> bool:
+    """Whether no element can be -0.0."""
+    if node.op in ("exp", "absolute", "square"):
+        return True
+    return node.op == "multiply" and node.args[0] is node.args[1]
+
+
+@rule_for("negative")
+def twice_negative(node: Node) -> Node | None:
+    """-(-x) is x. -(a - b) stays, since b - a differs from it in the sign of a zero."""
+    (x,) = node.args
+    return x.args[0] if x.op == "negative" else None
+
+
+@rule_for("add", "subtract", "multiply", "divide")
+def signs(node: Node) -> Node | None:
+    """a + -b is a - b, a - -b is a + b, -a * -b is a * b, -a / -b is a / b."""
+    a, b = (x.args[0] if is_op(x, "negative") else None for x in node.args)
+    if node.op in ("multiply", "divide"):
+        return None if a is None or b is None else made(node, node.op, a, b)
+    if b is not None:
+        return made(node, "subtract" if node.op == "add" else "add", node.args[0], b)
+    if a is not None and node.op == "add" and isinstance(node.args[1], Node):
+        return made(node, "subtract", node.args[1], a)
+    return None
+
+
+def is_op(value: Any, *ops: str) -> bool:
+    return isinstance(value, Node) and value.op in ops
+
+
+@rule_for("divide")
+def power_of_two(node: Node) -> Node | None:
+    """x / c is x * (1 / c) where 1 / c is exact; a product takes a fraction of the time."""
+    x, c = node.args
+    if isinstance(x, Node) and x.dtype == node.dtype and isinstance(c, (int, float)) and c:
+        fraction, exponent = math.frexp(c)
+        if abs(fraction) == 0.5 and abs(exponent) < (14 if x.dtype.itemsize == 2 else 100):
+            return made(node, "multiply", x, 1 / c)
+    return None
+
+
+@rule_for("astype")
+def type_again(node: Node) -> Node | None:
+    """A cast to the type that x has, or to a type that loses nothing and back."""
+    x = node.args[0]
+    exact = node.dtype.kind in ("b", x.dtype.kind) and np.can_cast(node.dtype, x.dtype)
+    if x.op == "astype" and x.args[0].dtype == node.dtype and exact:
+        x = x.args[0]
+    return x if same_kind(x, node) else None
+
+
+@rule_for("sum")
+def sum_of_equals(node: Node) -> Node | None:
+    """A sum of n equal numbers is a product."""
+    x, axes = node.args[0], node.kwargs["axis"]
+    if x.op != "broadcast_to" or x.dtype != node.dtype:
+        return None
+    inner, count = x.args[0], math.prod(x.shape[axis] for axis in axes)
+    shape = (1,) * (len(x.shape) - len(inner.shape)) + inner.shape
+    if count == 0 or any(shape[axis] != 1 for axis in axes):
+        return None
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    inner = made(node, "reshape", inner, shape, shape=shape)
+    inner = made(node, "multiply", inner, count, shape=shape)
+    inner = made(node, "broadcast_to", inner, kept, shape=kept)
+    return made(node, "reshape", inner, node.shape)
+
+
+@rule_for("reshape", "broadcast_to", "transpose", "view_at")
+def nothing_changed(node: Node) -> Node | None:
+    """A view that shows the whole array as it is."""
+    x, how = node.args
+    if x.shape != node.shape:
+        return None
+    if node.op == "view_at":  # steps are positive: the same elements in the same order
+        return x if steps_forward(how) else None
+    return x if node.op != "transpose" or how == tuple(range(len(how))) else None
+
+
+def steps_forward(key: Any) -> bool:
+    """Whether a basic key has no slice that goes backwards."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in parts)
+
+
+@rule_for("transpose", "view_at", "broadcast_to")
+def as_reshape(node: Node) -> Node | None:
+    """Views that only add or take away sizes of 1."""
+    x, how = node.args
+    if math.prod(x.shape) != math.prod(node.shape) or not math.prod(x.shape):
+        return None
+    if node.op == "transpose":
+        moved = [axis for axis in how if x.shape[axis] != 1]
+        if moved != sorted(moved):
+            return None
+    if node.op == "view_at" and not steps_forward(how):
+        return None
+    return made(node, "reshape", x, node.shape)
+
+
+@rule_for("reshape", "broadcast_to", "transpose")
+def view_of_view(node: Node) -> Node | None:
+    """A reshape of a reshape, a transpose of a transpose, a broadcast of a broadcast are one."""
+    x, how = node.args
+    if x.op != node.op:
+        return None
+    if node.op == "transpose":
+        how = tuple(x.args[1][axis] for axis in how)
+    return made(node, node.op, x.args[0], how)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
+
+
+if __name__ == "__main__":
+    x = tensor([[0.0, -0.0, 1.5], [-2.0, 4.0, 100.0]])
+
+    def ops(function):
+        """The operations before and after, where the numbers are the same."""
+        graph = capture(function, (x,), {}, [x]).graph
+        simple = simplify(graph)
+        before, after = (g.run(np, [x.numpy()])[0] for g in (graph, simple))
+        assert np.array_equal(before, after) and np.array_equal(
+            np.signbit(before), np.signbit(after)
+        )
+        return f"{' '.join(n.op for n in graph.nodes)} -> {' '.join(n.op for n in simple.nodes)}"
+
+    print(ops(lambda x: -(x.exp().neg())))  # -> exp negative negative -> exp
+    print(ops(lambda x: -x + x.sin()))  # -> negative sin add -> sin subtract
+    print(ops(lambda x: x - -x.sin()))  # -> sin negative subtract -> sin add
+    print(ops(lambda x: -x * -x.sin()))  # -> negative sin negative multiply -> sin multiply
+    print(ops(lambda x: x / 4 + x / 3))  # -> divide divide add -> multiply divide add
+    print(ops(lambda x: x.exp() + 0 + x * x + 0))
+    # -> exp add multiply add add -> exp multiply add add
+    print(ops(lambda x: (x * x + 0).sin()))  # -> multiply add sin -> multiply sin
+    print(ops(lambda x: x.double().float().sin()))  # -> astype astype sin -> sin
+    print(ops(lambda x: x.half().float().sin()))  # -> astype astype sin -> astype astype sin
+    print(ops(lambda x: x.T.T.reshape(6).reshape(3, 2).sin()))
+    # -> transpose transpose reshape reshape sin -> reshape sin
+    print(ops(lambda x: x[None].transpose(0, 1)[:, 0].sin()))
+    # -> view_at transpose view_at sin -> sin
+    print(ops(lambda x: x[:, :].T.sin()))  # -> view_at transpose sin -> transpose sin
+
+    # Arrays that are numbers, and arrays that are broadcast.
+    print(ops(lambda x: x.relu()))  # -> constant maximum -> maximum
+    print(ops(lambda x: x + full((2, 3), 2.0) * ones(2, 3)))
+    # -> constant constant multiply add -> constant multiply add
+    print(ops(lambda x: x[:1].expand(2, 3) * x))
+    # -> view_at broadcast_to multiply -> view_at multiply
+    print(ops(lambda x: x.sum().expand(3).sin()))  # -> sum broadcast_to sin -> sum sin broadcast_to
+    print(ops(lambda x: x * zeros(1).expand(2, 3)))  # -> constant broadcast_to multiply -> multiply
+
+    # Types and shapes that come from an array stay.
+    print(ops(lambda x: x * ones(2, 3, dtype=float64)))  # -> constant astype multiply -> astype
+    print(ops(lambda x: x[0] + zeros(2, 3)))  # -> view_at constant add -> view_at constant add
+    number = Node("input", (), {}, (), np.dtype(float))
+    node = Node("add", (number, -0.0), {"dtype": np.dtype(float)}, (), np.dtype(float))
+    print(simplify(Graph([number], [node], [node])).outputs[0].op)  # -> add
+
+    # A sum of 40 equal numbers.
+    graph = simplify(capture(lambda x: x.sum(0).expand(40, 3).sum(0), (x,), {}, [x]).graph)
+    print([node.op for node in graph.nodes])
+    # -> ['sum', 'reshape', 'multiply', 'broadcast_to', 'reshape']
+    print(graph.run(np, [x.numpy()])[0])  # -> [ -80.  160. 4060.]

@@ -8,7 +8,7 @@ import pytest
 
 from steps.companion import checks
 from steps.companion.cli import main
-from steps.companion.curriculum import CurriculumError
+from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.difference import Difference
 from steps.companion.history import History, name_in
 from steps.companion.number import Number
@@ -260,8 +260,6 @@ def test_propagate_reaches_all_branches_and_stops_only_where_it_must(roads):
         subprocess.run([*git, *command], check=True)
     path = root / "steps" / "step01.py"
     path.write_text(path.read_text().replace("return a", "return c"))
-    from steps.companion.curriculum import Curriculum
-
     results = list(propagate(Curriculum(root), 1))
     assert [each for each in results if isinstance(each, Carried)] == [
         Carried(file, ["f"])
@@ -310,6 +308,19 @@ def test_a_step_in_depth_runs_without_installation(make, tmp_path):
         [sys.executable, "steps/depth/conv01.py"], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@pytest.mark.parametrize("folder", ["steps", "steps/depth", "tests", "notebooks"])
+def test_no_folder_has_more_entries_than_a_page_shows(folder):
+    """A page of the repository lists 1,000 files."""
+    assert len([path for path in (ROOT / folder).iterdir() if path.name[0] not in "._"]) <= 1000
+
+
+def test_ls_is_the_order_of_reading():
+    curriculum = Curriculum(ROOT)
+    main_road = [step.path.name for step in curriculum.steps if not step.run]
+    assert main_road == sorted(main_road)
+    assert {step.number.topic for step in curriculum.steps if not step.run} <= set(range(1, 99))
 
 
 # Where steps went

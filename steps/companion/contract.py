@@ -220,7 +220,7 @@ def _near(x: str, y: str) -> bool:
     return abs(a - b) <= max(1.01 * unit * (digits[0] > 2), 1e-4 * max(abs(a), abs(b)), 1e-9)
 
 
-# --- 3, reached, and 6, forms ----------------------------------------------------------------------
+# --- 3, reached, and 6, forms --------------------------------------------------------------------
 
 
 def unreached(curriculum, step, own) -> list[str]:

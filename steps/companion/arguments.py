@@ -21,6 +21,7 @@ READING = {
 WRITING = {
     "check": "check everything that the steps promise",
     "stats": "how much the steps of each stage add, change and run",
+    "contract": "run the demos of the main road on the package, or on PyTorch, and compare",
     "propagate": "carry a change of a step into the later steps and the package",
     "move": "rename steps, and every reference to them",
     "readme": "write the tables steps/README.md and steps/depth/README.md",
@@ -121,6 +122,14 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     add("where").add_argument("name", metavar="NAME")
     add("find").add_argument("words", nargs="+", metavar="WORD", help="for example momentum")
     add("readme")
+    command = add("contract")
+    command.add_argument("steps", nargs="?", metavar="N | N-M", help=f"{SEVERAL}; all by default")
+    command.add_argument(
+        "--on",
+        default="tinytorch",
+        choices=("tinytorch", "torch"),
+        help="torch: do they run there?",
+    )
     command = add("propagate")
     command.add_argument("step", nargs="?", metavar="N", help="the step that changed")
     command.add_argument(

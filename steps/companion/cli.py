@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .arguments import COMMANDS, parser_for
 from .checks import check_all
+from .contract import check_marks, contract, covered
 from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
 from .finding import found_texts
@@ -40,7 +41,10 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
             print(overview(Curriculum(root or ROOT)))
             return 0
         options = parser.parse_args(arguments)
-        if arguments[0] in ("run", "show", "next", "check", "stats") and find_spec("numpy") is None:
+        if (
+            arguments[0] in ("run", "show", "next", "check", "stats", "contract")
+            and find_spec("numpy") is None
+        ):
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
         return options.run(Curriculum(root or ROOT), options)
     except (CurriculumError, SourceError) as error:
@@ -161,6 +165,25 @@ def check_command(curriculum: Curriculum, options) -> int:
             print("   " + str(complaint).replace("\n", "\n   "))
         failed += len(complaints)
     return 1 if failed else 0
+
+
+def contract_command(curriculum: Curriculum, options) -> int:
+    steps = covered(curriculum, curriculum.select(options.steps))
+    verdicts = []
+    for verdict in contract(curriculum, steps, options.on):
+        verdicts.append(verdict)
+        word = paint("the same", "green") if verdict.ok else paint("broken", "red")
+        print(f" {verdict.step.label:9} {word}", flush=True)
+        for complaint in verdict.complaints:
+            print("   " + complaint.replace("\n", "\n   "))
+    marks = [mark for verdict in verdicts for mark in verdict.marks]
+    print(f"{len(marks)} statements hold in the file only" + (":" if marks else ""))
+    for mark in marks:
+        print("   " + mark)
+    complaints = list(check_marks(curriculum, verdicts))
+    for complaint in complaints:
+        print(complaint)
+    return 1 if complaints or not all(verdict.ok for verdict in verdicts) else 0
 
 
 def stats_command(curriculum: Curriculum, options) -> int:
@@ -301,6 +324,7 @@ HANDLERS = {
     "find": find_command,
     "check": check_command,
     "stats": stats_command,
+    "contract": contract_command,
     "propagate": propagate_command,
     "move": move_command,
     "readme": readme_command,

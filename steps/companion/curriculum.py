@@ -30,10 +30,13 @@ class Curriculum:
             raise CurriculumError(f"{self.file} is missing") from None
         except tomllib.TOMLDecodeError as error:
             raise CurriculumError(f"steps/curriculum.toml: {error}") from None
-        known = {"stage", "run", "catalogues", "modules", "step"}
+        known = {"stage", "run", "catalogues", "modules", "contract", "step"}
         self._refuse_unknown(table, known, "")
         self.stages = [self._stage(entry) for entry in table.get("stage", [])]
         self._require_contiguous_stages()
+        # The names that are the steps' own programs, and the steps that the contract leaves out.
+        self.contract = table.get("contract", {})
+        self._refuse_unknown(self.contract, {"own", "excepted"}, "[contract]")
         self.runs: dict[str, Run] = {}
         for entry in table.get("run", []):
             run = self._run(entry)

@@ -57,7 +57,7 @@ notebooks: $(VENV)/.notebooks
 
 notebooks-refresh: $(VENV)/.notebooks
 	$(ONE_THREAD) $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
-	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb notebooks/depth/*.ipynb
 
 pictures: $(VENV)/.core
 	$(BIN)/python docs/make_pictures.py

@@ -1143,9 +1143,9 @@ if __name__ == "__main__":
         optimizer.step()
         print(f"{p.item():.4f}")
         # -> -1.0000
-        # -> -0.6338
-        # -> -0.9765
-        # -> -0.7453
+        # -> -0.6339
+        # -> -0.9771
+        # -> -0.7446
 
     def load_digits():
         """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""

@@ -1505,7 +1505,7 @@ if __name__ == "__main__":
     import pathlib
 
     x = tensor([[1.0, 10.0], [2.0, 30.0], [6.0, 20.0]], requires_grad=True)
-    print(x.var().item(), x.var(0).tolist(), x.var(0, correction=0).numpy().round(3))
+    print(x.var().item(), x.var(0).tolist(), x.var(0, correction=0).detach().numpy().round(3))
     # -> 129.5 [7.0, 100.0] [ 4.667 66.667]
     norm = BatchNorm1d(2)
     with no_grad():

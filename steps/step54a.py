@@ -25,7 +25,7 @@ that no eye can see. These are *adversarial examples*.
 The trap is to take the picture for an explanation. It says what a small change does, here. Large
 changes, such as a missing stroke, it says nothing about.
 
-New: nothing; all of it was there.
+Changed: nothing in the framework. New: a demo that takes gradients by the pixels.
 Try: Moved(train, 1) instead of train in learn. Is the network harder to deceive?
 """
 

@@ -31,7 +31,7 @@ you have not: filters with two different sides, groups and dilation, transposed 
 kinds of pooling and norms, and convolutions on a GPU. In a text, a word can refer to one that
 stands far before it, and no filter reaches that far. Sequences are the next stage.
 
-New: nothing; all of it was there.
+Changed: nothing in the framework. New: an autoencoder in the demo.
 Try: leave out `far` in the loss that is differentiated. What do the five new digits look like?
 """
 

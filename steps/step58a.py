@@ -22,7 +22,7 @@ The trap: the variance here divides by n, not by n - 1 (correction=0). With rows
 other one would make y smaller by 13 %.
 
 New: LayerNorm.
-Try: multiply x by 1000 and add 5 to it. Which digits of y change, and why so few?
+Try: multiply x by 1000 and add 5 to it. How much does y change, and why so little?
 """
 
 import contextlib

@@ -1877,9 +1877,9 @@ if __name__ == "__main__":
     p = -np.sort(-p.numpy(), axis=1)
     for k in (1, 5, 10):
         print(f"the {k} likeliest of 93: {p[:, :k].sum(1).mean():.0%}")
-        # -> ?
-        # -> ?
-        # -> ?
+        # -> the 1 likeliest of 93: 33%
+        # -> the 5 likeliest of 93: 69%
+        # -> the 10 likeliest of 93: 83%
 
     known = set(text[:cut].split())
     for temperature, k in ((1.0, None), (0.5, None), (1.0, 5)):

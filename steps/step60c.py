@@ -17,18 +17,17 @@ the random numbers is kept too, set back for the second run, and restored after 
 
 PyTorch: torch.utils.checkpoint. (Here it has no second derivative.)
 
-This is the last page of Part I, and its file is a small PyTorch: 1,170 lines of code, each
-of which you have read. You can build a network, train it, stop it and go on, and see inside it.
-`python step60c.py --tour` trains two, in less than a minute: one reads digits, the other one
-writes.
+This is the last page of Part I, and its file is a small PyTorch: fewer than 1,200 lines of code,
+each of which you have read. You can build a network, train it, stop it and go on, and see inside.
+`python step60c.py --tour` trains two, in about half a minute: one reads digits, the other writes.
 
-What PyTorch has and this file has not: types other than float32 by choice, and a GPU; views that
-share memory, and the rules of writing in place; hooks, parameter groups, loaders with several
-processes; arithmetic that is merged and compiled; many machines that train one network. And
-checks, wherever a program can be wrong. That is Part II, from one file to the machine.
+What PyTorch has and this file has not: a choice of types, and a GPU; views that share memory, and
+the rules of writing in place; hooks, parameter groups, loaders with several processes; arithmetic
+that is merged and compiled; many machines that train one network. And checks, wherever a program
+can be wrong. That is Part II, from one file to the machine.
 
 New: Checkpoint, checkpoint.
-Try: leave out set_rng_state(ctx.rng_state) in backward. Which line of the demo becomes wrong?
+Try: leave out set_rng_state(ctx.rng_state) in backward. Which lines of the demo become wrong?
 """
 
 import collections
@@ -2019,6 +2018,13 @@ if __name__ == "__main__":
         print(line)
         # -> ...
         # -> ...
+
+    x = randn(1, 4, 8, requires_grad=True)
+    try:  # here: a checkpoint of PyTorch can be differentiated twice
+        checkpoint(Block(8, 2), x).sum().backward(create_graph=True)
+    except RuntimeError as error:
+        print(error)
+    # -> checkpoint: a second derivative is not supported
 
     def open_data(name):
         """A file that lies beside this one, or in the package."""

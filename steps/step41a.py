@@ -947,15 +947,13 @@ if __name__ == "__main__":
         parameters = [b1, w2, b2] if forget_one else [w1, b1, w2, b2]
         before = w1.tolist()
         loss = train(lambda x: (x @ w1 + b1).tanh() @ w2 + b2, parameters)
-        print(f"{len(parameters)} in the list: loss {loss:.4f}, w1 moved: {w1.tolist() != before}")
-        print("w1 has a gradient that nothing used:", w1.grad is not None)
+        moved = w1.tolist() != before
+        print(f"{len(parameters)} in the list: loss {loss:.4f}, moved {moved}, {w1.grad is None}")
 
-    by_hand(forget_one=False)
-    # -> 4 in the list: loss 0.0071, w1 moved: True
-    # -> w1 has a gradient that nothing used: False
+    by_hand(forget_one=False)  # at the end: w1 has no gradient left
+    # -> 4 in the list: loss 0.0071, moved True, True
     by_hand(forget_one=True)
-    # -> 3 in the list: loss 0.3110, w1 moved: False
-    # -> w1 has a gradient that nothing used: True
+    # -> 3 in the list: loss 0.3110, moved False, False
 
     class Layer(Module):
         """y = x W + b."""
@@ -984,12 +982,6 @@ if __name__ == "__main__":
     print([tuple(p.shape) for p in parameters])  # -> [(2, 4), (4,), (4, 2), (2,)]
     print(f"{len(parameters)} found: loss {train(net, parameters):.4f}")  # -> 4 found: loss 0.0071
     print(net(x).argmax(1).tolist())  # -> [0, 1, 1, 0]
-
-    # A Parameter is a leaf on the memory of the tensor that it was made of.
-    start = zeros(3)
-    p = Parameter(start)
-    start += 1.0
-    print(p.tolist(), p.requires_grad, p.is_leaf)  # -> [1.0, 1.0, 1.0] True True
 
     # The trap: neither of these is found.
     class Hidden(Module):

@@ -1018,11 +1018,9 @@ if __name__ == "__main__":
         # -> 2.0.bias      16 numbers  0.00703
         # -> 3.weight     160 numbers  0.00579
 
-    # The same walk without names.
-    pairs = zip(net.named_parameters(), net.parameters(), strict=True)
+    pairs = zip(net.named_parameters(), net.parameters(), strict=True)  # the same without names
     print(np.all([named is p for (_, named), p in pairs]))  # -> True
 
-    # The names come from the attributes: here those of a class of our own.
     class Scaled(Module):
         """A Linear, and a number by which its outputs are multiplied."""
 
@@ -1031,25 +1029,9 @@ if __name__ == "__main__":
             self.linear = Linear(n, n)
             self.scale = Parameter(tensor([2.0]))
 
-        def forward(self, x):
-            return self.linear(x) * self.scale
-
     scaled = Scaled(3)
     print([path for path, _ in scaled.named_parameters()])
     # -> ['scale', 'linear.weight', 'linear.bias']
-    print(scaled)
-    # -> Scaled(
-    # ->   (linear): Linear(in_features=3, out_features=3, bias=True)
-    # -> )
-
-    # A name is a handle: freeze the first layer.
-    for path, p in net.named_parameters():
-        p.grad = None
-        if path.startswith("0."):
-            p.requires_grad = False
-    cross_entropy(net(x), t).backward()
-    print([path for path, p in net.named_parameters() if p.grad is None])
-    # -> ['0.weight', '0.bias']
 
     # Other attributes are no longer in the way.
     net.title = "reads digits"

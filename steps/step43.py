@@ -1046,7 +1046,7 @@ if __name__ == "__main__":
         p = sigmoid(x)
         return -(t * p.log() + (1 - t) * (1 - p).log()).mean()
 
-    for score in (-1000.0, -2.0, 20.0, 1000.0):  # the answer is yes
+    for score in (-1000.0, -2.0, 20.0):  # the answer is yes
         x, yes = tensor([score], requires_grad=True), tensor([1.0])
         with np.errstate(divide="ignore", invalid="ignore"):
             first = naive(x, yes).item()
@@ -1056,7 +1056,6 @@ if __name__ == "__main__":
         # -> -1000.0: inf and 1000.0000, slope -1.0000
         # ->    -2.0: 2.1269 and 2.1269, slope -0.8808
         # ->    20.0: nan and 0.0000, slope 0.0000
-        # ->  1000.0: nan and 0.0000, slope 0.0000
 
     x = tensor([-3.0, 0.0, 2.0], requires_grad=True)
     print([f"{p:.4f}" for p in sigmoid(x).tolist()])  # -> ['0.0474', '0.5000', '0.8808']

@@ -1149,13 +1149,3 @@ if __name__ == "__main__":
         # -> SGD       after 10 (0.9812, 0.3487), after 100 3.4e-01
         # -> momentum  after 10 (0.8988, 0.5291), after 100 1.4e-03
         # -> RMSprop   after 10 (0.2392, 0.2392), after 100 6.8e-11
-
-    # By the formula: two steps of RMSprop, with gradients of 1 and 2.
-    p = Parameter(tensor([0.0]))
-    optimizer = RMSprop([p], 0.01, alpha=0.9)
-    for g in (1.0, 2.0):
-        optimizer.zero_grad()
-        (g * p).sum().backward()
-        optimizer.step()
-    v1, v2 = 0.1 * 1, 0.9 * 0.1 + 0.1 * 4
-    print(f"{p.item():.5f} {-0.01 * 1 / v1**0.5 - 0.01 * 2 / v2**0.5:.5f}")  # -> -0.06019 -0.06019

@@ -1141,22 +1141,13 @@ if __name__ == "__main__":
         optimizer.zero_grad()
         (g * p).sum().backward()
         optimizer.step()
-        print(f"{p.item():.4f}")
-        # -> -1.0000
-        # -> -0.6339
-        # -> -0.9771
-        # -> -0.7446
+    print(f"{p.item():.4f}, after four steps")  # -> -0.7446, after four steps
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
-    images = images.reshape(-1, 64)
+    # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
+    here = pathlib.Path(__file__).resolve().parent
+    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
+    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     x, t = images[:1400], digits[:1400]
     x_held_out, t_held_out = images[1400:], digits[1400:]
 

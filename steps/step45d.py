@@ -1172,7 +1172,6 @@ if __name__ == "__main__":
     # Where decay belongs: two weights, with gradients of +-100 and of +-0.01, 100 steps.
     sizes = tensor([100.0, 0.01])
     for place, options in {
-        "nowhere": {"weight_decay": 0.0},
         "in the gradient": {"weight_decay": 0.0},
         "apart": {"weight_decay": 1.0},
         "apart, the default": {},
@@ -1187,7 +1186,6 @@ if __name__ == "__main__":
             loss.backward()
             optimizer.step()
         print(f"decay {place}: {p.tolist()[0]:.4f} and {p.tolist()[1]:.4f}")
-        # -> decay nowhere: 0.9824 and 0.9824
         # -> decay in the gradient: 0.9727 and 0.2246
         # -> decay apart: 0.3595 and 0.3595
         # -> decay apart, the default: 0.9726 and 0.9726

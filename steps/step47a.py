@@ -1228,20 +1228,14 @@ if __name__ == "__main__":
     print([seven[i][0] for i in range(len(seven))])  # -> [4, 6, 2, 7, 3, 5, 9]
     print([three[i] for i in range(len(three))])  # -> [(0, 0), (8, 64), (1, 1)]
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
-    images = images.reshape(-1, 64)
+    # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
+    here = pathlib.Path(__file__).resolve().parent
+    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
+    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     data = TensorDataset(images, digits)
     image, digit = data[3]
-    print(len(data), "items; number 3 has", len(image), "pixels and is a", digit.item())
-    # -> 1797 items; number 3 has 64 pixels and is a 3
+    print(len(data), "items; number 3 is a", digit.item())  # -> 1797 items; number 3 is a 3
 
     def share_right(train, test):
         """How much of `test` a network gets right that has learned from `train`."""
@@ -1261,7 +1255,5 @@ if __name__ == "__main__":
 
     at_random = random_split(data, [1400, 397])
     by_writer = Subset(data, list(range(1400))), Subset(data, list(range(1400, 1797)))
-    print(f"a random split:        {share_right(*at_random):.0%} right")
-    # -> a random split:        98% right
-    print(f"split between writers: {share_right(*by_writer):.0%} right")
-    # -> split between writers: 91% right
+    print(f"a random split: {share_right(*at_random):.0%}")  # -> a random split: 98%
+    print(f"between writers: {share_right(*by_writer):.0%}")  # -> between writers: 91%

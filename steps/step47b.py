@@ -1239,8 +1239,7 @@ if __name__ == "__main__":
 
     items = [(tensor([0.5, 1.5]), 7), (tensor([2.5, 3.5]), 1), (tensor([4.5, 5.5]), 3)]
     x, t = default_collate(items)
-    print("three items as a batch:", x.tolist(), t.tolist())
-    # -> three items as a batch: [[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]] [7, 1, 3]
+    print(x.tolist(), t.tolist())  # -> [[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]] [7, 1, 3]
 
     manual_seed(0)
     ten = TensorDataset(tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
@@ -1253,24 +1252,15 @@ if __name__ == "__main__":
     print(len(in_order), "batches:", [numbers.tolist() for (numbers,) in in_order])
     # -> 2 batches: [[0, 1, 2, 3], [4, 5, 6, 7]]
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
-    images = images.reshape(-1, 64)
+    # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
+    here = pathlib.Path(__file__).resolve().parent
+    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
+    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     data = TensorDataset(images, digits)
     by_class = np.argsort(digits[:1400].numpy(), kind="stable").tolist()
     train = Subset(data, by_class)  # all 0, then all 1, ...
     test = Subset(data, list(range(1400, 1797)))
-
-    x, t = next(iter(DataLoader(train, 32)))
-    print("one batch:", x.shape, t.shape, "sorted:", t[:8].tolist())
-    # -> one batch: (32, 64) (32,) sorted: [0, 0, 0, 0, 0, 0, 0, 0]
 
     def share_right(shuffle):
         """How much of the other writers' digits a network reads after five epochs."""
@@ -1288,7 +1278,5 @@ if __name__ == "__main__":
             answers = net(batch[0]).argmax(1)
         return (answers == batch[1]).sum().item() / len(test)
 
-    print(f"sorted by class: {share_right(shuffle=False):.0%} right")
-    # -> sorted by class: 12% right
-    print(f"shuffled:        {share_right(shuffle=True):.0%} right")
-    # -> shuffled:        89% right
+    print(f"sorted by class: {share_right(shuffle=False):.0%}")  # -> sorted by class: 12%
+    print(f"shuffled: {share_right(shuffle=True):.0%}")  # -> shuffled: 89%

@@ -1264,15 +1264,12 @@ class Dropout(Module):
 
 if __name__ == "__main__":
     manual_seed(0)
-    drop, x = Dropout(0.25), tensor([[1.0, 2.0, 3.0, 4.0]] * 5)
+    drop, x = Dropout(0.25), tensor([[1.0, 2.0, 3.0, 4.0]] * 3)
     print(drop(x).numpy().round(3))  # a third more, or 0
     # -> [[1.333 2.667 4.    5.333]
     # ->  [1.333 0.    0.    0.   ]
-    # ->  [0.    2.667 4.    5.333]
-    # ->  [1.333 2.667 4.    5.333]
-    # ->  [1.333 2.667 4.    5.333]]
-    print("the mean of 100,000:", round(dropout(zeros(100_000) + 1, 0.25).mean().item(), 2))
-    # -> the mean of 100,000: 1.0
+    # ->  [0.    2.667 4.    5.333]]
+    print("mean:", round(dropout(zeros(100_000) + 1, 0.25).mean().item(), 2))  # -> mean: 1.0
     drop.eval()
     print("in evaluation:", drop(x)[0].tolist())  # -> in evaluation: [1.0, 2.0, 3.0, 4.0]
 
@@ -1306,8 +1303,7 @@ if __name__ == "__main__":
 
     # The trap: a network that still believes that it is being trained.
     net.train()
-    print("answers in training:  ", len({net(grid[:1]).item() for _ in range(3)}))
-    # -> answers in training:   3
+    print("training:", len({net(grid[:1]).item() for _ in range(3)}), "answers")
+    # -> training: 3 answers
     net.eval()
-    print("answers in evaluation:", len({net(grid[:1]).item() for _ in range(3)}))
-    # -> answers in evaluation: 1
+    print("evaluation:", len({net(grid[:1]).item() for _ in range(3)}))  # -> evaluation: 1

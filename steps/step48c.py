@@ -1370,12 +1370,10 @@ if __name__ == "__main__":
     # -> the network alone: [13.563, 8.603, 7.13, 3.626] False
 
     again = Run()
-    for part, state in zip(
-        (again.net, again.optimizer, again.schedule), loaded["states"], strict=True
-    ):
+    parts = (again.net, again.optimizer, again.schedule)
+    for part, state in zip(parts, loaded["states"], strict=True):
         part.load_state_dict(state)
     set_rng_state(loaded["random"])
     losses = begun + again.train(2)
     print("everything:       ", [round(loss, 3) for loss in losses[::5]], losses == whole)
     # -> everything:        [13.563, 8.603, 4.579, 3.966] True
-    print("the rate is", round(again.schedule.get_last_lr()[0], 6))  # -> the rate is 0.0

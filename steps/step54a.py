@@ -1560,15 +1560,13 @@ class Moved(Dataset):
 
 
 if __name__ == "__main__":
-    import gzip
     import pathlib
 
     def load_digits():
         """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
         here = pathlib.Path(__file__).resolve().parent
-        beside, packed = here / "digits.csv.gz", here.parent / "tinytorch/datasets/digits.csv.gz"
-        with gzip.open(beside if beside.exists() else packed, "rt", encoding="ascii") as file:
-            table = np.loadtxt(file, delimiter=",", dtype=np.int64)
+        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
+        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
         images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
         return tensor(images), tensor(table[:, 64])
 

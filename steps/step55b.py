@@ -1631,10 +1631,8 @@ if __name__ == "__main__":
     def load_text():
         """The explanations of many steps like this one, as one text."""
         here = pathlib.Path(__file__).resolve().parent
-        folders = here, here.parent / "tinytorch" / "datasets"
-        path = [f / "lessons.txt.gz" for f in folders if (f / "lessons.txt.gz").exists()][0]
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return file.read()
+        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
+        return gzip.decompress(packed[0].read_bytes()).decode()
 
     text = load_text()
     letters = Letters(text)

@@ -16,8 +16,8 @@ from .reading import main_road, read_steps
 from .source import SourceError
 
 BAR = 32  # columns
-# A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, | 1-10 | ... | 01-60 | 18 |;
-# and a sentence.
+# A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, whose first cell is 1-10;
+# and a sentence of it.
 HOURS_ROW = re.compile(
     r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come)(?= \|)", re.MULTILINE
 )

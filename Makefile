@@ -9,6 +9,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The products here are small. One BLAS thread per process is fastest, and gives the same digits.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Seconds that a step may take: 10 on a quiet machine, more on the one of a reader or of CI.
+export STEP_SECONDS ?= 30
 # Tests at once: as many as there are cores, but no more than four, to save memory. A worker that
 # has no tests left takes some of another's.
 AT_ONCE := -n logical --maxprocesses 4 --dist worksteal

@@ -16,9 +16,11 @@ from .reading import main_road, read_steps
 from .source import SourceError
 
 BAR = 32  # columns
-# A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, | 1-10 | Part I | 01-60 | 18 |;
+# A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, whose first cell is 1-10;
 # and a sentence of it.
-HOURS_ROW = re.compile(r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come)(?= \|)", re.M)
+HOURS_ROW = re.compile(
+    r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come)(?= \|)", re.MULTILINE
+)
 HOURS_TEXT = re.compile(r"(Part I takes about )[\d.]+(?= hours)")
 PART_I = 1, 10  # stages
 

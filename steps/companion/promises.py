@@ -44,7 +44,7 @@ from .matching import matches
 from .processes import run_script
 from .source import Source, SourceError, statements, tokens_of
 
-TIMEOUT = 60  # seconds after which a step is stopped
+TIMEOUT = 120  # seconds after which a step is stopped
 # Seconds that a step may take, by the clock and by the processor, on a quiet machine. The Makefile
 # allows more, since it runs everywhere.
 LIMIT = float(os.environ.get("STEP_SECONDS", "10"))

@@ -204,7 +204,7 @@ def test_the_tour_ends_with_the_one_file_that_reads_digits_and_writes_text():
     makefile = (ROOT / "Makefile").read_text()
     name = re.search(r"^ONE_FILE := (\S+)$", makefile, re.M)[1]
     text = (ROOT / name).read_text()
-    assert all(word in text for word in ("--tour", "load_digits()", "generate("))
+    assert all(word in text for word in ("--tour", "read_digits()", "write_text(", "generate("))
     assert f"python {name} --tour" in README
 
 

@@ -17,8 +17,8 @@ with an input, a constant or another output, and did not share it before.
 
 With this in place, a `copy` inside the graph can be dropped: `copied` is one more rule.
 
-A program that returns a result and a view of it, such as y and y.T, gets both as in eager: the graph
-makes y, and the view is made again outside of it. (PyTorch's AOTAutograd does so too.)
+A program that returns a result and a view of it, such as y and y.T, gets both as in eager: the
+graph makes y, and the view is made again outside of it. (PyTorch's AOTAutograd does so too.)
 
 New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
 Try: let simplify return the graph without with_memory_of_their_own. What does the second line

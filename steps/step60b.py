@@ -11,8 +11,8 @@ The second one says what step 58a saw: from g is taken what would shift the row 
 what would stretch it (its part along y).
 
 Both are written with y, and that is what makes softmax simple when it is differentiated again: y
-is the output of the node, so it comes back as a Tensor that knows where it came from (step 30's
-trick of tanh). s is not the output, so it is computed again, as t in gelu.
+is the output of the node, so it comes back as a Tensor that knows where it came from (as
+tanh did in step 29). s is not the output, so it is computed again, as t in gelu.
 
 What is it worth in all? A step of the GPT of 58d, forward, back and AdamW, measured in turns: 8.4
 ms composed, 6.2 ms with one node for gelu, 4.9 ms now. The figures it writes are the same.

@@ -5,8 +5,8 @@ cost does not grow with n. This step adds no framework code; its demo tries the 
 
 Each function in a chain has a local derivative: the derivative of its own output with respect to
 its own input, at the value that arrived there. For x^2 it is 2 x: 1 at x = 0.5, and 6 at x = 3. For
-e^x it is e^x, and for y = x it is 1. If the input changes by a little, the output changes by the
-local derivative times as much. So along a chain the local derivatives are factors of a product.
+e^x it is e^x. If the input changes by a little, the output changes by the local derivative times as
+much. So along a chain the local derivatives are factors of a product.
 With a = A(x), b = B(a), y = C(b), as in step 03:
 
     dy/dx = dy/db * db/da * da/dx

@@ -21,7 +21,6 @@ because the next pass needs the creator of y.
 The trap is the growth. The graph of the sine gains one or two nodes each time. The derivative of
 tanh is a product, whose derivative is two products: the graph more than doubles each time. The
 graph of log does so too, although its derivatives are simple, because we do not simplify formulas.
-It is still the right way: six nested numerical differences consist of rounding errors only.
 
 (In PyTorch the same loop works, with torch.autograd.grad(y, x, create_graph=True).)
 
@@ -500,12 +499,3 @@ if __name__ == "__main__":
         # -> 6 -36.27954029 -36.27954029 339
     print("the 6th, by powers of t:", known.coef.astype(int).tolist())
     # -> the 6th, by powers of t: [0, -272, 0, 1232, 0, -1680, 0, 720]
-
-    def numerical_derivative(f):
-        return lambda x: Variable(numerical_diff(f, x))
-
-    f = tanh
-    for _ in range(6):
-        f = numerical_derivative(f)
-    print("numerically wrong by more than 10:", abs(f(Variable(0.5)).data - value) > 10)
-    # -> numerically wrong by more than 10: True

@@ -2,26 +2,32 @@
 # The environment is made anew when pyproject.toml changes. Use another Python: make tour PYTHON=...
 
 PYTHON ?=
-# The step that trains on the digits; it ends the tour.
-DIGITS := steps/step40a.py
+# The last step of Part I: one file, which reads digits and writes text. It ends the tour.
+ONE_FILE := steps/step60c.py
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The products here are small. One BLAS thread per process is fastest, and gives the same digits.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Seconds that a step may take: 10 on a quiet machine, more on the one of a reader or of CI.
+export STEP_SECONDS ?= 30
 # Tests at once: as many as there are cores, but no more than four, to save memory. A worker that
 # has no tests left takes some of another's.
 AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
 # In a container the user is often root. Jupyter refuses that unless it is allowed.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help tour test quick parity fuzz notebooks notebooks-refresh pictures bench bench-gpu clean
+.PHONY: help tour tour-all test quick contract parity fuzz notebooks notebooks-refresh pictures \
+    bench bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make tour               run every step, check what it prints, train on the real digits"
+	@echo "make tour               run the main road, check what it prints; one file reads and writes"
+	@echo "                        (about five minutes on two cores)"
+	@echo "make tour-all           run both roads and check what they print"
 	@echo "make test               format, lint and all tests (about 20 minutes on two cores)"
 	@echo "make quick              core, autograd and operations on the CPU (about a minute)"
+	@echo "make contract           the steps of the main road print the same on the package"
 	@echo "make parity             the tests against PyTorch (installs it: a large download)"
 	@echo "make fuzz               damaged files, killed processes, wrong arguments"
 	@echo "make notebooks          open the notebooks in Jupyter"
@@ -33,9 +39,12 @@ help:
 
 tour: $(VENV)/.core
 	$(BIN)/python -m steps run
-	$(ONE_THREAD) $(BIN)/python $(DIGITS)
+	$(ONE_THREAD) $(BIN)/python $(ONE_FILE) --tour
 	@echo
 	@echo "That was the tour. To begin: source $(VENV)/bin/activate, then python -m steps next"
+
+tour-all: $(VENV)/.core
+	$(BIN)/python -m steps run --all
 
 test: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -45,6 +54,9 @@ test: $(VENV)/.test
 quick: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q -m "not slow" -k "not strict" \
 	    tests/core tests/autograd tests/ops
+
+contract: $(VENV)/.core
+	$(BIN)/python -m steps contract
 
 parity: $(VENV)/.test $(VENV)/.parity
 	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q tests/parity
@@ -57,7 +69,7 @@ notebooks: $(VENV)/.notebooks
 
 notebooks-refresh: $(VENV)/.notebooks
 	$(ONE_THREAD) $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
-	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb notebooks/depth/*.ipynb
 
 pictures: $(VENV)/.core
 	$(BIN)/python docs/make_pictures.py

@@ -3,8 +3,7 @@
 Without options it reads the digits of the package, and after some seconds 99 % of those that it has
 not seen. --mnist FOLDER and --fashion FOLDER take the IDX files of MNIST and Fashion-MNIST, --cifar
 FOLDER the binary files of CIFAR-10, with a small residual network and a longer training. Steps
-conv01 to conv13, winograd01 to winograd07 and convlayers01 to convlayers04 to 88 build and explain
-each part.
+conv01 to residual07 build and explain each part.
 """
 
 import argparse

@@ -40,21 +40,18 @@ class Variable:
 
 if __name__ == "__main__":
     data = np.array(1.0)
-    x = Variable(data)
+    x = same_box = Variable(data)
     print(x.data)  # -> 1.0
-
-    same_box = x
     x.data = np.array(2.0)
-    print(x.data)  # -> 2.0
-    print("seen by the other name:", same_box.data)  # -> seen by the other name: 2.0
+    print("by the other name:", same_box.data)  # -> by the other name: 2.0
     print("the first array is as it was:", data)  # -> the first array is as it was: 1.0
 
     for numbers in (7.0, [1.0, 2.0, 3.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]):
         box = Variable(np.array(numbers))
-        print(box.data.ndim, "dimensions, shape", box.data.shape)
-        # -> 0 dimensions, shape ()
-        # -> 1 dimensions, shape (3,)
-        # -> 2 dimensions, shape (2, 3)
+        print(box.data.ndim, box.data.shape)
+        # -> 0 ()
+        # -> 1 (3,)
+        # -> 2 (2, 3)
 
     row = np.array([1.0, 2.0, 3.0])
     box = Variable(row)

@@ -66,22 +66,12 @@ if __name__ == "__main__":
     f = Square()
     y = f(x)
     print(type(y).__name__, y.data)  # -> Variable 100.0
-    print("x is as it was:", x.data)  # -> x is as it was: 10.0
-    print("made and called in one go:", Square()(x).data)
-    # -> made and called in one go: 100.0
+    print("in one go:", Square()(x).data)  # -> in one go: 100.0
 
     row = Variable(np.array([1.0, 2.0, 3.0]))
     print("every element:", f(row).data)  # -> every element: [1. 4. 9.]
 
-    # A second kind of function needs its own forward, and nothing else.
-    class Cube(Function):
-        def forward(self, x):
-            return x**3
-
-    print("cube:", Cube()(x).data)  # -> cube: 1000.0
-
-    print("forward alone makes no box:", isinstance(f.forward(x.data), Variable))
-    # -> forward alone makes no box: False
+    print("forward alone:", type(f.forward(x.data)).__name__)  # -> forward alone: float64
     try:
         f.forward(x)
     except TypeError as error:

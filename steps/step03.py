@@ -64,10 +64,7 @@ class Exp(Function):
 
 
 if __name__ == "__main__":
-    A = Square()
-    B = Exp()
-    C = Square()
-
+    A, B, C = Square(), Exp(), Square()
     x = Variable(np.array(0.5))
     a = A(x)
     b = B(a)
@@ -83,7 +80,6 @@ if __name__ == "__main__":
         return C(B(A(x)))
 
     print("in one line:", f(x).data == y.data)  # -> in one line: True
-    print("a part of a longer chain:", C(f(x)).data)
-    # -> a part of a longer chain: 2.718281828459045
+    print("in a longer chain:", C(f(x)).data)  # -> in a longer chain: 2.718281828459045
     print("exp after square:", B(A(x)).data)  # -> exp after square: 1.2840254166877414
     print("square after exp:", A(B(x)).data)  # -> square after exp: 2.718281828459045

@@ -140,34 +140,24 @@ if __name__ == "__main__":
         def test_gradient_check(self):
             self.assertTrue(np.allclose(*gradients(square, rng.random(1))))
 
-        def test_every_element_of_an_array(self):
-            self.assertTrue(np.allclose(*gradients(square, rng.random((2, 3)))))
-
     class ExpTest(unittest.TestCase):
-        def test_forward(self):
-            self.assertEqual(exp(Variable(0.0)).data, 1.0)
-
         def test_gradient_check(self):
             self.assertTrue(np.allclose(*gradients(exp, rng.random((2, 3)))))
 
-    class ChainTest(unittest.TestCase):
-        def chain(self, x):
-            return square(exp(square(x)))
+    def chain(x):
+        return square(exp(square(x)))
 
+    class ChainTest(unittest.TestCase):
         def test_known_numbers(self):
             x = Variable(0.5)
-            y = self.chain(x)
+            y = chain(x)
             y.backward()
-            self.assertAlmostEqual(float(y.data), 1.648721270700128, places=14)
             self.assertAlmostEqual(float(x.grad), 3.297442541400256, places=14)
 
         def test_gradient_check(self):
-            self.assertTrue(np.allclose(*gradients(self.chain, rng.random((2, 3)))))
+            self.assertTrue(np.allclose(*gradients(chain, rng.random((2, 3)))))
 
     class BoxTest(unittest.TestCase):
-        def test_a_number_becomes_an_array(self):
-            self.assertIsInstance(Variable(1.0).data, np.ndarray)
-
         def test_a_list_is_refused(self):
             with self.assertRaisesRegex(TypeError, "not list"):
                 Variable([1.0, 2.0])
@@ -183,37 +173,22 @@ if __name__ == "__main__":
     for test, trace in report.failures + report.errors:
         print(test, trace, sep="\n")
     print(report.testsRun, "tests ran, all passed:", report.wasSuccessful())
-    # -> 10 tests ran, all passed: True
+    # -> 7 tests ran, all passed: True
 
     # Does the check notice a mistake? This derivative is right only at 0 and at 2.
     class WrongSquare(Square):
         def backward(self, gy):
             return self.input.data**2 * gy
 
-    def wrong_square(x):
-        return WrongSquare()(x)
+    for x in (np.array(2.0), rng.random(1)):
+        print("passes:", np.allclose(*gradients(lambda x: WrongSquare()(x), x)))
+        # -> passes: True
+        # -> passes: False
 
-    class WrongTest(unittest.TestCase):
-        def test_at_two(self):
-            self.assertTrue(np.allclose(*gradients(wrong_square, np.array(2.0))))
-
-        def test_at_random(self):
-            self.assertTrue(np.allclose(*gradients(wrong_square, rng.random(1))))
-
-    report = run(WrongTest)
-    for test, _ in report.failures:
-        print("caught by", test.id().split(".")[-1])  # -> caught by test_at_random
-    print("passed by chance:", report.testsRun - len(report.failures))  # -> passed by chance: 1
-
-    by_backward, by_difference = gradients(ChainTest().chain, np.array(0.5))
+    by_backward, by_difference = gradients(chain, np.array(0.5))
     print("backward   ", by_backward)  # -> backward    3.297442541400256
     print("difference ", by_difference)  # -> difference  3.29744263
-    print("equal:", by_backward == by_difference)  # -> equal: False
-    print("close:", np.allclose(by_backward, by_difference))  # -> close: True
-
-    def total(x):
-        return Variable(x.data.sum())
 
     # The derivative with respect to each element is 1. All three changed together give 3.
-    print("derivative of a sum:", numerical_diff(total, Variable(np.ones(3))))
-    # -> derivative of a sum: 3.00000000
+    slope = numerical_diff(lambda x: Variable(x.data.sum()), Variable(np.ones(3)))
+    print("derivative of a sum:", slope)  # -> derivative of a sum: 3.00000000

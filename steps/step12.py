@@ -134,10 +134,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 if __name__ == "__main__":
     a, b = Variable(2.0), Variable(3.0)
-    y = add(a, b)
-    print("a + b =", y.data)  # -> a + b = 5.0
-    print("a tuple of its own:", type(y.creator.inputs).__name__, len(y.creator.inputs))
-    # -> a tuple of its own: tuple 2
+    print("a + b =", add(a, b).data)  # -> a + b = 5.0
 
     class SumAndDifference(Function):
         """s = x0 + x1, d = x0 - x1"""
@@ -160,7 +157,7 @@ if __name__ == "__main__":
     except TypeError as error:
         print(error)  # -> a Variable holds an ndarray or a number, not list
     try:
-        Add()(a, b, y)
+        Add()(a, b, a)
     except TypeError as error:
         print(error)  # -> Add.forward() takes 3 positional arguments but 4 were given
 

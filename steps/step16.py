@@ -183,19 +183,6 @@ if __name__ == "__main__":
     add(exp(a), a).backward()
     print("e^a + a:", x.grad)  # -> e^a + a: 7.43656365691809
 
-    class SumAndDifference(Function):
-        """s = x0 + x1, d = x0 - x1"""
-
-        def forward(self, x0, x1):
-            return x0 + x1, x0 - x1
-
-        def backward(self, gs, gd):
-            return gs + gd, gs - gd
-
-    p, q = Variable(3.0), Variable(2.0)
-    mul(*SumAndDifference()(p, q)).backward()
-    print("gradients of p^2 - q^2:", p.grad, q.grad)  # -> gradients of p^2 - q^2: 6.0 -4.0
-
     class CountedAdd(Add):
         calls = 0
 
@@ -215,7 +202,7 @@ if __name__ == "__main__":
             for x, gx in zip(y.creator.inputs, y.creator.backward(gy), strict=True):
                 by_recursion(x, gx)
 
-    for n in (1, 2, 4, 8, 16):
+    for n in (4, 16):
         CountedAdd.calls = 0
         x = Variable(1.0)
         by_recursion(doublings(x, n), np.array(1.0))
@@ -225,21 +212,10 @@ if __name__ == "__main__":
         x = Variable(1.0)
         doublings(x, n).backward()
         print(f"n = {n}: {recursive_calls} calls, or {CountedAdd.calls}.", recursive_grad, x.grad)
-        # -> n = 1: 1 calls, or 1. 2.0 2.0
-        # -> n = 2: 3 calls, or 2. 4.0 4.0
         # -> n = 4: 15 calls, or 4. 16.0 16.0
-        # -> n = 8: 255 calls, or 8. 256.0 256.0
         # -> n = 16: 65535 calls, or 16. 65536.0 65536.0
 
     CountedAdd.calls = 0
     x = Variable(1.0)
     doublings(x, 1000).backward()
-    print("n = 1000:", CountedAdd.calls, "calls, right:", x.grad == 2.0**1000)
-    # -> n = 1000: 1000 calls, right: True
-
-    x, one = Variable(1.0), Variable(1.0)
-    y = x
-    for _ in range(100_000):
-        y = add(y, one)
-    y.backward()
-    print("100,000 deep:", x.grad, one.grad)  # -> 100,000 deep: 1.0 100000.0
+    print("n = 1000:", CountedAdd.calls, "calls")  # -> n = 1000: 1000 calls

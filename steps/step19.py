@@ -226,12 +226,7 @@ if __name__ == "__main__":
     m = Variable(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), name="m")
     print(m)  # -> variable([[1. 2. 3.]
     # ->           [4. 5. 6.]])
-    print("shape", m.shape)  # -> shape (2, 3)
-    print("ndim", m.ndim)  # -> ndim 2
-    print("size", m.size)  # -> size 6
-    print("dtype", m.dtype)  # -> dtype float64
-    print("len", len(m))  # -> len 2
-    print("name", m.name)  # -> name m
+    print(m.shape, m.ndim, m.size, m.dtype, len(m), m.name)  # -> (2, 3) 2 6 float64 2 m
 
     m.data = np.zeros((5, 2))
     print("another array, another shape:", m.shape)  # -> another array, another shape: (5, 2)

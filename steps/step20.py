@@ -236,10 +236,7 @@ if __name__ == "__main__":
     print("a * b + c =", y)  # -> a * b + c = variable(7.0)
     print("gradients:", a.grad, b.grad, c.grad)  # -> gradients: 2.0 3.0 1.0
 
-    same = add(mul(a, b), c)
-    print("add(mul(a, b), c) =", same)  # -> add(mul(a, b), c) = variable(7.0)
-    print("last node of both:", type(y.creator).__name__, type(same.creator).__name__)
-    # -> last node of both: Add Add
+    print("add(mul(a, b), c) =", add(mul(a, b), c))  # -> add(mul(a, b), c) = variable(7.0)
 
     print("c + a * b =", c + a * b)  # -> c + a * b = variable(7.0)
     print("(c + a) * b =", (c + a) * b)  # -> (c + a) * b = variable(8.0)

@@ -325,10 +325,8 @@ if __name__ == "__main__":
         "-x": lambda x: -x,
         "x - 5": lambda x: x - 5,
         "5 - x": lambda x: 5 - x,
-        "x / 4": lambda x: x / 4,
         "4 / x": lambda x: 4 / x,
         "x**3": lambda x: x**3,
-        "x**-1": lambda x: x**-1,
     }
     x = Variable(2.0)
     print("at x = 2: value, derivative by backward, by numerical_diff")
@@ -340,32 +338,18 @@ if __name__ == "__main__":
         # -> -x     -2.0000  -1.0000  -1.0000
         # -> x - 5  -3.0000   1.0000   1.0000
         # -> 5 - x   3.0000  -1.0000  -1.0000
-        # -> x / 4   0.5000   0.2500   0.2500
         # -> 4 / x   2.0000  -1.0000  -1.0000
         # -> x**3    8.0000  12.0000  12.0000
-        # -> x**-1   0.5000  -0.2500  -0.2500
 
     print("-x**2 =", -x**2, "and (-x)**2 =", (-x) ** 2)  # fmt: skip
     # -> -x**2 = variable(-4.0) and (-x)**2 = variable(4.0)
-
-    a, b = Variable(1.0), Variable(3.0)
-    y = (a - b) / (a + b)
-    y.backward()
-    print("(a - b) / (a + b) =", y)  # -> (a - b) / (a + b) = variable(-0.5)
-    print("gradients:", a.grad, b.grad)  # -> gradients: 0.375 -0.125
-    print("by hand:", 2 * 3 / (1 + 3) ** 2, -2 * 1 / (1 + 3) ** 2)  # -> by hand: 0.375 -0.125
-
-    x = Variable(np.array([1.0, 2.0], dtype=np.float32))
-    y = (5 - x) / 2 + 1 / x - x**2
-    y.backward()
-    print("float32 stays:", y.dtype, x.grad.dtype)  # -> float32 stays: float32 float32
 
     x = Variable(0.0)
     (x**0).backward()
     print("derivative of x^0 at 0:", x.grad)  # -> derivative of x^0 at 0: 0.0
 
     try:
-        a**b
+        x**x
     except TypeError as error:
         print("refused:", error)
     # -> refused: unsupported operand type(s) for ** or pow(): 'numpy.ndarray' and 'Variable'

@@ -423,22 +423,15 @@ if __name__ == "__main__":
         z.backward()
         return f"{z.data:.2f}, gradient {x.grad:.2f} and {y.grad:.2f}"
 
-    print("value and gradient at (1, 1):")
-    print("sphere", report(sphere, 1.0, 1.0))  # -> sphere 2.00, gradient 2.00 and 2.00
-    print("matyas", report(matyas, 1.0, 1.0))  # -> matyas 0.04, gradient 0.04 and 0.04
-    print("g-price", report(goldstein_price, 1.0, 1.0))
-    # -> g-price 1876.00, gradient -5376.00 and 8064.00
+    print("value and gradient at (1, 1), and at the lowest point:")
+    for f, lowest in ((sphere, (0, 0)), (matyas, (0, 0)), (goldstein_price, (0, -1))):
+        print(report(f, 1.0, 1.0), "/", report(f, *lowest))
+        # -> 2.00, gradient 2.00 and 2.00 / 0.00, gradient 0.00 and 0.00
+        # -> 0.04, gradient 0.04 and 0.04 / 0.00, gradient 0.00 and 0.00
+        # -> 1876.00, gradient -5376.00 and 8064.00 / 3.00, gradient 0.00 and 0.00
 
-    x, y = Variable(1.0), Variable(1.0)
-    partial = numerical_diff(lambda x: goldstein_price(x, y), x)
+    partial = numerical_diff(lambda x: goldstein_price(x, 1.0), Variable(1.0))
     print("numerical df/dx:", round(float(partial), 2))  # -> numerical df/dx: -5376.0
-    partial = numerical_diff(lambda y: goldstein_price(x, y), y)
-    print("numerical df/dy:", round(float(partial), 2))  # -> numerical df/dy: 8064.0
-
-    print("the same at the lowest point:")
-    print("sphere", report(sphere, 0.0, 0.0))  # -> sphere 0.00, gradient 0.00 and 0.00
-    print("matyas", report(matyas, 0.0, 0.0))  # -> matyas 0.00, gradient 0.00 and 0.00
-    print("g-price", report(goldstein_price, 0.0, -1.0))  # -> g-price 3.00, gradient 0.00 and 0.00
 
     def taylor_sin(x, threshold):
         """The sine of x by its series, up to the first term below the threshold."""

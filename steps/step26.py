@@ -422,9 +422,6 @@ if __name__ == "__main__":
         f(x).backward()
         return x.grad
 
-    print("slope at 4:", slope(Variable(4.0)), "by hand:", 4 * 4.0**3 - 16 * 4.0)
-    # -> slope at 4: 192.0 by hand: 192.0
-
     x = Variable(4.0)
     for step in range(1, 7):
         x.data = x.data - slope(x) / second(x.data)
@@ -446,20 +443,8 @@ if __name__ == "__main__":
         # -> gradient descent with rate 0.001: 699 steps
 
     x = Variable(0.5)
-    print("at 0.5 the second derivative is", second(x.data))
-    # -> at 0.5 the second derivative is -13.0
+    print("second derivative at 0.5:", second(x.data))  # -> second derivative at 0.5: -13.0
     for _ in range(4):
         x.data = x.data - slope(x) / second(x.data)
     print(f"Newton from 0.5 stops at {abs(x.data):.6f}")  # -> Newton from 0.5 stops at 0.000000
-    print("f(0) =", f(Variable(0.0)).data, "and f(2) =", f(Variable(2.0)).data)
-    # -> f(0) = 0.0 and f(2) = -16.0
-
-    x = Variable(np.float32(4.0))
-    x.data = x.data - slope(x) / second(x.data)
-    print("float32 stays:", f(x).dtype, x.dtype, slope(x).dtype)
-    # -> float32 stays: float32 float32 float32
-
-    x = Variable(4.0)
-    f(x).backward()
-    print("the gradient has a graph:", isinstance(x.grad, Variable))
-    # -> the gradient has a graph: False
+    print("the gradient:", type(slope(x)).__name__)  # -> the gradient: float64

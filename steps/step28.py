@@ -469,9 +469,8 @@ if __name__ == "__main__":
 
     x, y = Variable(-1.2), Variable(1.0)
     g, h = gradient_and_hessian(rosenbrock, x, y)
+    # By hand: 1200 * 1.2^2 - 400 + 2, and 400 * 1.2.
     print("by backward:", h.tolist())  # -> by backward: [[1330.0, 480.0], [480.0, 200.0]]
-    by_hand = [[1200 * 1.2**2 - 400 + 2, 400 * 1.2], [400 * 1.2, 200.0]]
-    print("by hand:", by_hand)  # -> by hand: [[1330.0, 480.0], [480.0, 200.0]]
 
     for step in range(1, 7):
         g, h = gradient_and_hessian(rosenbrock, x, y)

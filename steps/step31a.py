@@ -364,7 +364,6 @@ if __name__ == "__main__":
     # -> tensor([[0.5, 1. , 1.5],
     # ->         [2. , 2.5, 3. ]])
     print(m.shape, m.ndim, m.numel(), len(m))  # -> (2, 3) 2 6 2
-    print("float32 beside a number:", (m * 0.5).dtype)  # -> float32 beside a number: float32
 
     x = Tensor(0.5)
     y = tanh(x) + x  # two paths lead to x

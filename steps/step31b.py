@@ -420,14 +420,12 @@ if __name__ == "__main__":
     x = tensor(row)
     row[0] = 100.0
     print(x, x.dtype)  # -> tensor([1., 2.]) float64
-    print(tensor([1.5, 2]).dtype, tensor([1, 2]).dtype, tensor(True).dtype)
-    # -> float32 int64 bool
+    print(tensor([1.5, 2]).dtype, tensor([1, 2]).dtype)  # -> float32 int64
 
     w, x = tensor(3.0, requires_grad=True), tensor(2.0)
     y = w * x
     print(w, x, y)  # -> tensor(3., requires_grad=True) tensor(2.) tensor(6., grad_fn=<Mul>)
     print("leaves:", w.is_leaf, x.is_leaf, y.is_leaf)  # -> leaves: True True False
-    print("of x alone:", (x * x).is_leaf)  # -> of x alone: True
     y.backward()
     print("gradients:", w.grad, x.grad, y.grad)  # -> gradients: tensor(2.) None None
 

@@ -427,6 +427,5 @@ if __name__ == "__main__":
 
     w = tensor(5.0, requires_grad=True)
     (w * 3).backward()  # a single element: v = 1
-    (w * 3).backward(tensor(10.0))  # added to what is there
-    w.backward()  # dw/dw = 1, added too
-    print(w.grad)  # -> tensor(34.)
+    w.backward()  # dw/dw = 1, added to what is there
+    print(w.grad)  # -> tensor(4.)

@@ -463,8 +463,6 @@ if __name__ == "__main__":
     x.grad = None
     (x * x).backward()
     print("d(x * x)/dx =", x.grad)  # -> d(x * x)/dx = tensor(6.)
-    (x**2).backward()  # one gradient for two arguments: the exponent has none
-    print("and added to it:", x.grad)  # -> and added to it: tensor(12.)
 
     try:
         y.requires_grad = False  # a result: its edge says where it came from
@@ -472,10 +470,3 @@ if __name__ == "__main__":
         print(error)
         # -> you can only change requires_grad flags of leaf variables; use detach()
     print(y)  # -> tensor(15., grad_fn=<Mul>)
-
-    x = tensor(2.0, requires_grad=True)
-    y = x**2
-    y.backward(create_graph=True)
-    g, x.grad = x.grad, None
-    (g**3 + y).backward()
-    print("step 30's 100:", x.grad)  # -> step 30's 100: tensor(100.)

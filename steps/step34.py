@@ -554,4 +554,3 @@ if __name__ == "__main__":
     z = g**3 + y
     z.backward()
     print("dz/dx =", x.grad)  # -> dz/dx = tensor(100.)
-    print("in float32:", (tensor(2.0) * 2.0 / 3).dtype)  # -> in float32: float32

@@ -546,13 +546,6 @@ if __name__ == "__main__":
     loss.backward()
     print(x.grad)  # -> tensor([2., 4., 6.])
 
-    # The gradient of a table has the shape of the table.
-    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    table.sum().backward()
-    print(table.grad)
-    # -> tensor([[1., 1.],
-    # ->         [1., 1.]])
-
     # Downhill: x follows the gradient of one number to the place where that is smallest.
     goal = tensor([3.0, 0.0, -1.0])
     for i in range(21):

@@ -594,16 +594,13 @@ if __name__ == "__main__":
 
     OldAdd.apply(x, b).sum().backward()
     print("before:", b.grad.shape)  # -> before: (2, 3)
-    print("after an update b would be", (b - 0.1 * b.grad).shape)
-    # -> after an update b would be (2, 3)
     b.grad = None
     (x + b).sum().backward()
     print("now:", b.grad)  # -> now: tensor([2., 2., 2.])
 
     scale = tensor(2.0, requires_grad=True)
     (x * scale).sum().backward()
-    print("a single number:", scale.grad, "= the sum of x:", x.sum().item())
-    # -> a single number: tensor(21.) = the sum of x: 21.0
+    print("a single number:", scale.grad, x.sum().item())  # -> a single number: tensor(21.) 21.0
     column = tensor([[1.0], [2.0]], requires_grad=True)
     (column * x).sum().backward()
     print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]

@@ -609,12 +609,11 @@ class SumTo(Function):
 if __name__ == "__main__":
     row = tensor([1.0, 2.0, 3.0], requires_grad=True)
     table = Expand.apply(row, (1000, 3))
-    print("1,000 rows:", table.shape, "with strides", table.array.strides)
-    # -> 1,000 rows: (1000, 3) with strides (0, 4)
+    print(table.shape, "with strides", table.array.strides)  # -> (1000, 3) with strides (0, 4)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
     print("may be written:", table.array.flags.writeable)  # -> may be written: False
-    print("and back:", SumTo.apply(table, (3,)))
-    # -> and back: tensor([1000., 2000., 3000.], grad_fn=<SumTo>)
+    print("back:", SumTo.apply(table, (3,)))
+    # -> back: tensor([1000., 2000., 3000.], grad_fn=<SumTo>)
 
     # Through a sum, twice: the derivatives of x^3 are 3 x^2 and 6 x.
     x = tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -659,18 +659,6 @@ if __name__ == "__main__":
         # -> dL/dA (2, 3) is right: True
         # -> dL/dB (3, 4) is right: True
 
-    # A layer with 3 inputs and 2 outputs finds the weights that made its targets.
-    x, secret = rng.standard_normal((20, 3)), np.array([[1.0, -1.0], [2.0, 0.0], [0.5, 3.0]])
-    w, bias = tensor(np.zeros((3, 2)), requires_grad=True), tensor(np.zeros(2), requires_grad=True)
-    for _ in range(300):
-        w.grad = bias.grad = None
-        ((tensor(x) @ w + bias - x @ secret) ** 2).mean().backward()
-        for p in (w, bias):
-            p.array = p.array - 0.3 * p.grad.array
-    print("weights:", w.array.round(3).tolist())
-    # -> weights: [[1.0, -1.0], [2.0, 0.0], [0.5, 3.0]]
-    print("bias near 0:", np.allclose(bias.array, 0, atol=1e-3))  # -> bias near 0: True
-
     try:
         (a @ b).sum().backward(create_graph=True)
     except AttributeError as error:

@@ -657,7 +657,3 @@ if __name__ == "__main__":
     table.grad = None
     first.sum().backward()
     print("second:", table.grad.tolist())  # -> second: [[6.0, 6.0, 6.0], [6.0, 6.0, 6.0]]
-
-    # The values of the sums are the same as before.
-    print(table.sum().item(), table.sum(0).tolist(), table.sum((0, 1), keepdim=True).tolist())
-    # -> 21.0 [5.0, 7.0, 9.0] [[21.0]]

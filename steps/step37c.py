@@ -686,10 +686,3 @@ if __name__ == "__main__":
     w.grad = None
     (slope * v).sum().backward()
     print("H v is right:", np.allclose(w.grad.array, 2 * A.T @ A @ v))  # -> H v is right: True
-
-    # A penalty on the gradient by x: each of the two rows of dL/dx is w, so the penalty is 2 w^T w.
-    x.grad = w.grad = None
-    (x @ w).sum().backward(create_graph=True)
-    slope, w.grad = x.grad, None
-    (slope * slope).sum().backward()
-    print("4 w:", np.allclose(w.grad.array, 4 * w.array))  # -> 4 w: True

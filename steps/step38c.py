@@ -761,30 +761,3 @@ if __name__ == "__main__":
         print(f"through ten times {bend.__name__}: {start.grad.item():.4f}")
         # -> through ten times tanh: 0.0112
         # -> through ten times relu: 1.0000
-
-    # Two layers, three units between them: with relu they find |x| - 1, without it only a line.
-    points = np.linspace(-2, 2, 21).reshape(-1, 1)
-    goal = abs(points) - 1
-    for name, bend in (("a line", lambda h: h), ("with relu", Tensor.relu)):
-        rng = np.random.default_rng(1)
-        parameters = [
-            tensor(rng.standard_normal(s), requires_grad=True) for s in ((1, 3), (3,), (3, 1), (1,))
-        ]
-        w1, b1, w2, b2 = parameters
-        for _ in range(1000):
-            for p in parameters:
-                p.grad = None
-            loss = ((bend(tensor(points) @ w1 + b1) @ w2 + b2 - goal) ** 2).mean()
-            loss.backward()
-            for p in parameters:
-                p.array = p.array - 0.05 * p.grad.array
-        print(f"{name}: loss below 0.01:", loss.item() < 0.01)
-        # -> a line: loss below 0.01: False
-        # -> with relu: loss below 0.01: True
-
-    # The second derivative is 0, and the product rule still works: (relu(x)^3)' = 3 relu(x)^2.
-    x.grad = None
-    (x.relu() ** 3).sum().backward(create_graph=True)
-    slope, x.grad = x.grad, None
-    slope.sum().backward()
-    print("6 relu(x):", x.grad.tolist())  # -> 6 relu(x): [0.0, 0.0, 0.0, 6.0, 12.0]

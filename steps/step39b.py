@@ -836,18 +836,6 @@ if __name__ == "__main__":
     print("grad[key] += g:", wrong[:, 0])  # -> grad[key] += g: [1. 0. 1.]
     print("the gradient:  ", table.grad.array[:, 0])  # -> the gradient:   [1. 0. 3.]
 
-    # The same as a product with a matrix P that has one 1 in each row; its gradient is P^T g.
-    P = np.array([[0.0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1]])
-    print("P x:", np.array_equal(P @ table.array, words.array))  # -> P x: True
-    print("P^T g:", (P.T @ np.ones((4, 2)))[:, 0])  # -> P^T g: [1. 0. 3.]
-
-    # Second derivatives, of a sum of cubes. A word that occurs three times counts three times.
-    table.grad = None
-    (table[text] ** 3).sum().backward(create_graph=True)
-    slope, table.grad = table.grad, None
-    slope.sum().backward()
-    print("3 * 6 * word 2:", table.grad.tolist()[2])  # -> 3 * 6 * word 2: [360.0, 378.0]
-
     # Here the gradient itself depends on weights, so the second pass goes back through AddIndex.
     # Word 2 gets 1 + 3 + 4 = 8 in both columns: 2 * 8^2 in the sum, so each of its three weights
     # has the slope 2 * 2 * 8. Word 0 gets 2, and the slope 2 * 2 * 2.

@@ -865,12 +865,7 @@ if __name__ == "__main__":
 
     own = Generator().manual_seed(7)
     manual_seed(1)
-    print("a stream of its own:", rand(3, generator=own).tolist() == first)
-    # -> a stream of its own: True
-    after = rand(2).tolist()
-    manual_seed(1)
-    print("the other is undisturbed:", rand(2).tolist() == after)
-    # -> the other is undisturbed: True
+    print("its own:", rand(3, generator=own).tolist() == first)  # -> its own: True
 
     manual_seed(0)
     for name, x in (("rand", rand(100_000)), ("randn", randn(100_000))):

@@ -881,7 +881,6 @@ def cross_entropy(x, target):
 if __name__ == "__main__":
     import gzip
     import pathlib
-    import time
 
     def load_digits():
         """Images [1797, 64], float32 from 0 to 1, and the digits [1797] that they show."""
@@ -909,7 +908,6 @@ if __name__ == "__main__":
         weight = randn(m, n) * (2 / m) ** 0.5
         weight.requires_grad = True  # only now: the scaling is not to be recorded
         parameters += [weight, tensor([0.0] * n, requires_grad=True)]
-    # np.sum, since `sum` is the one for Tensors here.
     print(np.sum([p.numel() for p in parameters]), "numbers to learn")  # -> 4810 numbers to learn
 
     def network(x):  # [n, 64] -> [n, 10]
@@ -922,7 +920,6 @@ if __name__ == "__main__":
 
     print("before, no better than guessing:", accuracy(x_held_out, t_held_out) < 0.25)
     # -> before, no better than guessing: True
-    start = time.perf_counter()
     for epoch in range(1, 21):
         total = 0.0
         # 44 batches of 32. The last 29 digits of this order are left out.
@@ -937,7 +934,6 @@ if __name__ == "__main__":
         if epoch in (1, 2, 5, 10, 20):
             mean, right = total / (len(t) // 32), accuracy(x_held_out, t_held_out)
             print(f"epoch {epoch:2}: loss {mean:.3f}, held-out digits right {right:.1%}")  # -> ...
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
     print("above 95 % of the held-out digits:", accuracy(x_held_out, t_held_out) > 0.95)
     # -> above 95 % of the held-out digits: True
 
@@ -951,5 +947,3 @@ if __name__ == "__main__":
         columns.append([title.ljust(17), *picture(x_held_out[i].reshape(8, 8).tolist())])
     for lines in zip(*columns, strict=True):
         print("   ".join(line.ljust(17) for line in lines))  # -> ...
-    print("float32 all the way:", {str(p.dtype) for p in parameters}, loss.dtype)
-    # -> float32 all the way: {'float32'} float32

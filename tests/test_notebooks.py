@@ -13,7 +13,7 @@ from steps.companion.notebook import OPEN, show
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb")) + sorted(FOLDER.glob("depth/*.ipynb"))
 STEPS = (ROOT / "steps").glob("step*.py")
 STAGES = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())["stage"]
 
@@ -99,7 +99,7 @@ def test_notebook_runs_from_the_first_cell_to_the_last(path):
         notebook,
         timeout=300,
         kernel_name="python3",
-        resources={"metadata": {"path": str(FOLDER)}},
+        resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()
     streams = [o for cell in notebook.cells for o in cell.get("outputs", ()) if o.get("name")]

@@ -107,6 +107,45 @@ def test_readme_table_of_stages_is_the_curriculum():
     assert table == stages
 
 
+def test_readme_tells_the_hours_that_the_companion_computes():
+    from steps.companion.curriculum import Curriculum
+    from steps.companion.overview import HOURS_ROW, HOURS_TEXT, tables
+
+    assert len(HOURS_ROW.findall(README)) >= len(CURRICULUM["stage"])
+    assert len(HOURS_TEXT.findall(README)) == 1
+    assert tables(Curriculum(ROOT))["README.md"] == README, "python -m steps readme"
+
+
+def test_readme_names_runs_in_depth_that_exist_and_all_of_them_lie_between_them():
+    """ "`tracer` to `compile`" stands for the runs of the curriculum from the one to the other."""
+    runs = [run["name"] for run in CURRICULUM["run"]]
+    named = set()
+    for first, last in re.findall(r"`([a-z]+)` to `([a-z]+)`", README):
+        assert runs.index(first) < runs.index(last)
+        named |= set(runs[runs.index(first) : runs.index(last) + 1])
+    named |= set(re.findall(r"`([a-z]+)`", README)) & set(runs)
+    assert named == set(runs)
+
+
+def test_the_first_command_of_the_readme_shows_a_result_with_numpy_alone(tmp_path):
+    """The first block after the introduction, in a folder with what it names and no package."""
+    commands = re.findall(r"^```\n(.*?)^```", README, re.S | re.M)[0].splitlines()
+    assert commands[0] == "pip install numpy"
+    assert commands[1].startswith("python steps/step")
+    for name in ("steps/step40a.py", "tinytorch/datasets/digits.csv.gz"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, *commands[1].split()[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"held-out digits right 9[5-9]", done.stdout)
+
+
 def test_documents_name_only_companion_commands_that_exist():
     from steps.companion.cli import COMMANDS
 
@@ -161,10 +200,12 @@ def test_benchmarks_tell_what_a_peer_lacks(tmp_path, monkeypatch, capsys):
 # --- the Makefile and continuous integration ---------------------------------------------------
 
 
-def test_the_tour_ends_with_the_step_that_trains_on_the_digits():
+def test_the_tour_ends_with_the_one_file_that_reads_digits_and_writes_text():
     makefile = (ROOT / "Makefile").read_text()
-    step = ROOT / re.search(r"^DIGITS := (\S+)$", makefile, re.M)[1]
-    assert "load_digits()" in step.read_text()
+    name = re.search(r"^ONE_FILE := (\S+)$", makefile, re.M)[1]
+    text = (ROOT / name).read_text()
+    assert all(word in text for word in ("--tour", "read_digits()", "write_text(", "generate("))
+    assert f"python {name} --tour" in README
 
 
 def test_continuous_integration_calls_the_readmes_own_test_command():

@@ -24,7 +24,7 @@ WRITING = {
     "contract": "run the demos of the main road on the package, or on PyTorch, and compare",
     "propagate": "carry a change of a step into the later steps and the package",
     "move": "rename steps, and every reference to them",
-    "readme": "write the tables steps/README.md and steps/depth/README.md",
+    "readme": "write the tables of both roads, and the hours in README.md",
 }
 COMMANDS = READING | WRITING
 
@@ -91,13 +91,13 @@ def parser_for(handlers) -> argparse.ArgumentParser:
                 metavar="CHECK",
                 help="for example coverage; stable takes long, and runs only here",
             )
-        command.add_argument(
-            "steps",
-            nargs="?",
-            metavar="N | N-M",
-            help=f"{SEVERAL}; all by default",
+        default = "the main road" if name == "run" else "all"
+        which = command.add_mutually_exclusive_group()
+        which.add_argument(
+            "steps", nargs="?", metavar="N | N-M", help=f"{SEVERAL}; {default} by default"
         )
         if name == "run":
+            which.add_argument("--all", action="store_true", help="both roads")
             command.add_argument(
                 "-v", "--verbose", action="store_true", help="show what they print"
             )

@@ -23,7 +23,7 @@ from .overview import beside_line, listing, overview, runs_of, tables, title_of
 from .paint import enabled, paint
 from .promises import Outcome, run_steps
 from .propagate import Stopped, propagate, resume
-from .reading import current, following, output_of, page, remember, view
+from .reading import current, following, main_road, output_of, page, remember, view
 from .source import SourceError
 from .stats import table
 
@@ -95,6 +95,8 @@ def next_command(curriculum: Curriculum, options) -> int:
 
 def run_command(curriculum: Curriculum, options) -> int:
     steps = curriculum.select(options.steps)
+    if not options.steps and not options.all:
+        steps = main_road(curriculum)
     left_out = [step for step in steps if step.needs and shutil.which(step.needs) is None]
     for step in left_out:
         print(f"{step.label} is left out: there is no program `{step.needs}`")

@@ -6,6 +6,8 @@ A notebook begins with
 
     sys.path += [".", ".."]  # the repository's root, wherever Jupyter was started
     from steps.companion.notebook import check, draw, load, show
+
+In notebooks/depth/ the root is "../..".
 """
 
 from __future__ import annotations

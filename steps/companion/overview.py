@@ -3,6 +3,7 @@ roads."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -15,6 +16,13 @@ from .reading import main_road, read_steps
 from .source import SourceError
 
 BAR = 32  # columns
+# A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, whose first cell is 1-10;
+# and a sentence of it.
+HOURS_ROW = re.compile(
+    r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come)(?= \|)", re.MULTILINE
+)
+HOURS_TEXT = re.compile(r"(Part I takes about )[\d.]+(?= hours)")
+PART_I = 1, 10  # stages
 
 
 def overview(curriculum: Curriculum) -> str:
@@ -143,7 +151,8 @@ def title_of(step: Step) -> str:
 
 
 def tables(curriculum: Curriculum) -> dict[str, str]:
-    """The tables of both roads, by file: they say what is in the two folders."""
+    """The tables of both roads, by file: they say what is in the two folders, and README.md, where
+    it has a table of stages, how long they take."""
     road = main_road(curriculum)
     found = [
         "# The main road",
@@ -180,7 +189,24 @@ def tables(curriculum: Curriculum) -> dict[str, str]:
             found += [f"{_size(curriculum, steps)}; beside step {after}.", ""]
             found += _table(curriculum, steps)
         files["steps/depth/README.md"] = "\n".join(found) + "\n"
+    readme = curriculum.root / "README.md"
+    if readme.exists() and HOURS_ROW.search(text := readme.read_text(encoding="utf-8")):
+        files["README.md"] = _with_hours(curriculum, text)
     return files
+
+
+def _with_hours(curriculum, text):
+    """README.md with the hours of today, to half an hour; "to come" where no step is there."""
+
+    def of(first, last):
+        steps = [s for s in main_road(curriculum) if s.stage and first <= s.stage.number <= last]
+        return f"{round(minutes_of(curriculum, steps) / 30) / 2:g}" if steps else "to come"
+
+    def row(match):
+        first = int(match[2])
+        return match[1] + of(first, int(match[3] or first))
+
+    return HOURS_TEXT.sub(lambda match: match[1] + of(*PART_I), HOURS_ROW.sub(row, text))
 
 
 def _table(curriculum: Curriculum, steps: Iterable[Step]):

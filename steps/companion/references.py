@@ -80,15 +80,16 @@ def check_documents(curriculum: Curriculum):
         path = curriculum.root / name
         if path.exists():
             yield from _complaints(curriculum, name, path.read_text(encoding="utf-8"))
-    for path in sorted((curriculum.root / "notebooks").glob("*.ipynb")):
+    for path in sorted((curriculum.root / "notebooks").rglob("*.ipynb")):
         yield from _in_notebook(curriculum, path)
 
 
 def _in_notebook(curriculum: Curriculum, path: Path):
+    name = path.relative_to(curriculum.root).as_posix()
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     for position, cell in enumerate(cells):
         text = "".join(cell["source"])
-        yield from _complaints(curriculum, f"notebooks/{path.name}, cell {position}", text)
+        yield from _complaints(curriculum, f"{name}, cell {position}", text)
 
 
 def _complaints(curriculum, where, text):

@@ -422,7 +422,7 @@ if __name__ == "__main__":
     tracing.formulas.clear()
     captured = tracing.capture(lambda *t: relu(conv2d(*t)), tensors, {}, tensors)
     print(*(x.op for g in (captured.graph, captured.backward) for x in g.nodes))
-    # -> call part maximum greater multiply call_backward part part part
+    # -> call part maximum not_equal multiply call_backward part part part
 
     tracing.formulas.update(formulas)
     captured = tracing.capture(lambda *t: relu(conv2d(*t)), tensors, {}, tensors)
@@ -431,7 +431,7 @@ if __name__ == "__main__":
     # -> %4 = reshape(%2, (4, 1, 1))  float32[4, 1, 1]
     # -> %5 = add(%3, %4)  float32[2, 4, 4, 4]
     # -> %6 = maximum(%5, 0.0)  float32[2, 4, 4, 4]
-    # -> %7 = greater(%6, 0)  bool[2, 4, 4, 4]
+    # -> %7 = not_equal(%6, 0)  bool[2, 4, 4, 4]
     print(*(x.op for x in captured.backward.nodes))
     # -> multiply convolve_input convolve_weight reshape sum sum
 

@@ -17,10 +17,8 @@ with an input, a constant or another output, and did not share it before.
 
 With this in place, a `copy` inside the graph can be dropped: `copied` is one more rule.
 
-A program that returns a result and a view of it, such as y and y.T, gets both as in eager: they
-shared memory before.
-
-(PyTorch: AOTAutograd marks outputs that alias inputs, and makes them again outside of the graph.)
+A program that returns a result and a view of it, such as y and y.T, gets both as in eager: the
+graph makes y, and the view is made again outside of it. (PyTorch's AOTAutograd does so too.)
 
 New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
 Try: let simplify return the graph without with_memory_of_their_own. What does the second line
@@ -395,7 +393,7 @@ if __name__ == "__main__":
     print(ops(lambda x: x * 1))  # -> multiply -> copy
     print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
 
-    # Two results that become one; two that showed the same memory before.
+    # Two results that become one; two that show the same memory, of which the graph makes the base.
     def twice(x):
         y = x.sin()
         return y, y * 1
@@ -404,7 +402,7 @@ if __name__ == "__main__":
         y = x.sin()
         return y, y.reshape(3, 1)
 
-    print(ops(twice), "|", ops(views))  # -> sin multiply -> sin copy | sin reshape -> sin reshape
+    print(ops(twice), "|", ops(views))  # -> sin multiply -> sin copy | sin -> sin
 
     # A copy inside the graph is dropped.
     print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin

@@ -149,4 +149,4 @@ if __name__ == "__main__":
 
     # Of relu the result, and the mask that its gradient needs.
     print(kept(lambda x: (x @ x).relu() @ x.T))
-    # -> ['greater bool[8, 8]', 'maximum float32[8, 8]']
+    # -> ['not_equal bool[8, 8]', 'maximum float32[8, 8]']

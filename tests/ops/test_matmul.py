@@ -88,7 +88,7 @@ MISFITS = {
 
 @pytest.mark.parametrize("message", MISFITS)
 def test_shapes_that_do_not_fit(message, device):
-    a, b = (tt.zeros(*shape, device=device) for shape in MISFITS[message])
+    a, b = (tt.zeros(shape, device=device) for shape in MISFITS[message])
     with pytest.raises(RuntimeError) as error:
         a @ b
     assert message in str(error.value)

@@ -48,6 +48,7 @@ def test_steps_package_and_documents(make):
             "tinytorch/a.py": "# step 71\n",
             "README.md": "Words.\n`python steps/step72.py`\n",
             "notebooks/stage01.ipynb": json.dumps(notebook),
+            "notebooks/depth/gpu.ipynb": json.dumps(notebook),
         },
     )
     found = [str(each) for each in check_references(curriculum, curriculum.step(1))]
@@ -55,5 +56,6 @@ def test_steps_package_and_documents(make):
     assert [str(each) for each in check_documents(curriculum)] == [
         "tinytorch/a.py, line 1: speaks of step 71, which is not there",
         "README.md, line 2: speaks of step 72, which is not there",
+        "notebooks/depth/gpu.ipynb, cell 0, line 2: speaks of step 77, which is not there",
         "notebooks/stage01.ipynb, cell 0, line 2: speaks of step 77, which is not there",
     ]

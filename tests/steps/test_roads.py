@@ -285,9 +285,18 @@ def test_propagate_reaches_all_branches_and_stops_only_where_it_must(roads):
 
 def test_run_and_stats_go_by_stage_and_run(roads, capsys):
     root = roads().root
-    assert main(["run"], root) == 0
-    rows = [line.split("##########")[1].split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert rows == ["01-04", "pool01-pool02", "conv01-conv02"]
+
+    def rows(*arguments):
+        assert main(["run", *arguments], root) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.split("##########")[1].split()[0] for line in lines]
+
+    assert rows() == ["01-04"]  # the main road
+    assert rows("pool") == ["pool01-pool02"]
+    assert rows("--all") == ["01-04", "pool01-pool02", "conv01-conv02"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "pool", "--all"], root)
+    capsys.readouterr()
     assert main(["stats"], root) == 0
     heads = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert heads == ["stage", "1", "pool", "conv", "all"]

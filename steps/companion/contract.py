@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import inspect
+import math
 import re
 import subprocess
 import sys
+import textwrap
 import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +32,8 @@ from .source import Source
 FIRST_STAGE = 7
 MARKS = 10  # statements that may hold in the file only, in all of Part I
 TIMEOUT = 300  # seconds
+UNSAID = ("var", "correction")  # None in the package, which means 1
+NOISE = 1e-12  # what float64 leaves where the result is 0
 PLACES = (  # where a name stands in two, the first has it: functional.dropout before torch.dropout
     "{}.nn.functional",
     "{}.nn",
@@ -41,7 +46,10 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}",
 )
 _MARK = re.compile(r"# here: (.*)$")
-_TIME = re.compile(r"\d[\d,]*(?:\.\d+)? ?(?=(?:s|ms|us|MB|KB|seconds|times)\b)")
+_TIME = re.compile(
+    r"\d[\d,]*(?:\.\d+)? ?"
+    r"(?=(?:s|ms|us|KB|MB|GB|seconds|times (?:as (?:fast|long|much)|faster|slower|longer))\b)"
+)
 _FLOAT = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+|-?\b(?:inf|nan)\b")
 
 
@@ -80,21 +88,23 @@ def judge(curriculum, step, library: str = "tinytorch") -> Verdict:
     own = curriculum.contract.get("own", [])
     text, marks = without_marked(step.source)
     verdict = Verdict(step, marks)
-    theirs = _run(curriculum.root, step.path, text, library, own)
-    if isinstance(theirs, str):
-        verdict.complaints.append(f"does not run on {library}: {theirs}")
+    wanted = asked(curriculum, step) if library == "tinytorch" else []
+    theirs = run(curriculum.root, step.path, text, own, library, wanted)
+    if theirs.failed:
+        verdict.complaints.append(f"does not run on {library}: {theirs.failed}")
+    if theirs.failed or library != "tinytorch":
         return verdict
-    if library != "tinytorch":
+    ours = run(curriculum.root, step.path, text, own)
+    if ours.failed:
+        verdict.complaints.append(f"does not run in float64: {ours.failed}")
         return verdict
-    ours = _run(curriculum.root, step.path, text, "", own)
-    if isinstance(ours, str):
-        verdict.complaints.append(f"does not run in float64: {ours}")
-        return verdict
-    verdict.complaints += differing(ours, theirs)
+    verdict.complaints += differing(ours.lines, theirs.lines)
     verdict.complaints += [
-        f"adds {name}, which its demo does not call" for name in unreached(curriculum, step, own)
+        f"adds or changes {name}, which its demo does not call"
+        for name in wanted
+        if name not in theirs.reached
     ]
-    verdict.complaints += forms(curriculum, step, own)
+    verdict.complaints += forms(curriculum, step)
     return verdict
 
 
@@ -133,7 +143,42 @@ def offered(library: str) -> dict:
     return found
 
 
-def main(path: str, library: str, own: list[str]) -> None:
+# --- running it ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """What a step printed, why it failed, and what of a library it called."""
+
+    lines: list[str] = field(default_factory=list)
+    failed: str = ""
+    reached: list[str] = field(default_factory=list)
+
+
+def run(root: Path, path: Path, text: str, own, library: str = "", wanted=()) -> Run:
+    """Run the text of a step on a library, or by itself; which of the names wanted does it call?"""
+    code = "import sys; from steps.companion.contract import main; "
+    code += f"main({str(path)!r}, {list(own)!r}, {library!r}, {list(wanted)!r})"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            cwd=root,
+            env=one_thread() | {"PYTHONPATH": str(root)},
+        )
+    except subprocess.TimeoutExpired:
+        return Run(failed=f"stopped after {TIMEOUT} s")
+    said = done.stderr.strip().splitlines()
+    if done.returncode:
+        return Run(failed=said[-1] if said else f"exit status {done.returncode}")
+    reached = said[-1].split()[1:] if said and said[-1].startswith("reached: ") else []
+    return Run(done.stdout.splitlines(), reached=reached)
+
+
+def main(path: str, own: list[str], library: str, wanted: list[str]) -> None:
     """Run the step whose text comes from standard input, in float64, on a library or by itself."""
     text = sys.stdin.read().replace("np.float32", "np.float64")
     step = types.ModuleType("__main__")
@@ -154,28 +199,14 @@ def main(path: str, library: str, own: list[str]) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.If))
         or getattr(node, "name", None) in own
     ]
-    exec(compile(tree, path, "exec"), space)
-
-
-def _run(root: Path, path: Path, text: str, library: str, own) -> list[str] | str:
-    """The lines that a step prints; a text that says why it failed."""
-    code = "import sys; from steps.companion.contract import main; "
-    code += f"main({str(path)!r}, {library!r}, {list(own)!r})"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            cwd=root,
-            env=one_thread() | {"PYTHONPATH": str(root)},
-        )
-    except subprocess.TimeoutExpired:
-        return f"stopped after {TIMEOUT} s"
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-    return done.stdout.splitlines()
+    program, called = compile(tree, path, "exec"), set()
+    if wanted:  # the function that it returns would trace lines: None
+        sys.settrace(lambda frame, event, argument: called.add(frame.f_code))
+    exec(program, space)
+    sys.settrace(None)
+    if wanted:
+        reached = [name for name in wanted if codes_of(theirs, name) & called]
+        print("reached:", *reached, file=sys.stderr)
 
 
 # --- 1, same -------------------------------------------------------------------------------------
@@ -187,13 +218,13 @@ def normal(line: str) -> str:
     line = re.sub(r"(?:tinytorch|torch)\.Size\(\[(.*?)\]\)", r"(\1)", line)
     line = re.sub(r"\b(?:tinytorch|torch|np|numpy)\.(?=(?:float|int|bool)\d*\b)", "", line)
     line = re.sub(r"<(\w+?)Backward\d*(?: object at \w+)?>", r"<\1>", line)
-    return " ".join(_TIME.sub("#", line).split())
+    return _TIME.sub("#", line).rstrip()
 
 
 def differing(ours: list[str], theirs: list[str]) -> list[str]:
     """The first line in which two runs differ, as a complaint."""
-    for a, b in zip(map(normal, ours), map(normal, theirs), strict=False):
-        if not alike(a, b):
+    for a, b in zip(ours, theirs, strict=False):
+        if not alike(normal(a), normal(b)):
             return [f"the file prints    {a}\nthe package prints {b}"]
     if len(ours) != len(theirs):
         return [f"the file prints {len(ours)} lines, the package {len(theirs)}"]
@@ -201,9 +232,14 @@ def differing(ours: list[str], theirs: list[str]) -> list[str]:
 
 
 def alike(a: str, b: str) -> bool:
-    """The same text, and the same numbers to four digits or to the last one that is printed."""
+    """The same text, and the same numbers to four digits or to the last one that is printed.
+
+    Blanks count unless the line holds a number with a point, or a time: these shift what follows.
+    """
     if a == b:
         return True
+    if "#" not in a and not _FLOAT.search(a):
+        return False
     if re.sub(r"\s", "", _FLOAT.sub("#", a)) != re.sub(r"\s", "", _FLOAT.sub("#", b)):
         return False
     pairs = zip(_FLOAT.findall(a), _FLOAT.findall(b), strict=True)
@@ -211,110 +247,101 @@ def alike(a: str, b: str) -> bool:
 
 
 def _near(x: str, y: str) -> bool:
-    if x == y:
-        return True
-    digits = [len(each.partition("e")[0].partition(".")[2]) for each in (x, y)]
-    power = max(int(each.partition("e")[2] or 0) for each in (x, y))
-    unit = 10.0 ** (power - min(digits)) if max(digits) == min(digits) else 0.0
     a, b = float(x), float(y)
-    return abs(a - b) <= max(1.01 * unit * (digits[0] > 2), 1e-4 * max(abs(a), abs(b)), 1e-9)
+    if x == y or not (math.isfinite(a) and math.isfinite(b)):
+        return x == y
+    return abs(a - b) <= max(1e-4 * max(abs(a), abs(b)), NOISE)
 
 
 # --- 3, reached, and 6, forms --------------------------------------------------------------------
 
 
-def unreached(curriculum, step, own) -> list[str]:
-    """What a step adds or changes and the package offers, but the demo does not call."""
-    source, theirs = step.source, offered("tinytorch")
-    used = _used(source, own)
-    difference = Difference(curriculum, step)
-    missing = []
-    for name in [each.name for each in difference.changes if each.kind in ("new", "changed")]:
-        owner, _, member = name.partition(".")
-        if owner in own or (owner not in theirs and not _is_method(theirs, owner)):
-            continue
-        if owner in used and (not member or member in used or member.startswith("__")):
-            continue
-        if not (member and member in used):
-            missing.append(name)
-    return missing
+def asked(curriculum, step) -> list[str]:
+    """What the demo of a step has to call: what the step adds or changes and the package offers.
+
+    Not the Functions. A program calls them by other names, and nn.Sigmoid is no Function.
+    """
+    theirs, functions = offered("tinytorch"), functions_of(step.source)
+    names = [
+        change.name
+        for change in Difference(curriculum, step).changes
+        if change.kind in ("new", "changed") and change.added + change.removed
+    ]
+    own = curriculum.contract.get("own", [])
+    top = {name.partition(".")[0] for name in functions} | set(own)
+    return [n for n in names if n.partition(".")[0] not in top and codes_of(theirs, n)]
 
 
-def _is_method(theirs, name):
-    return hasattr(theirs["Tensor"], name)
-
-
-def _used(source: Source, own) -> set[str]:
-    """The names in the demo, in the own programs that it uses, and the bases of all classes."""
-    top = {node.name: node for node in source.tree.body if hasattr(node, "name")}
-    waiting = [node for node in source.tree.body if node.lineno >= source.demo_first]
-    used: set[str] = set()
-    while waiting:
-        for node in ast.walk(waiting.pop()):
-            name = getattr(node, "id", None) or getattr(node, "attr", None)
-            if name is None or name in used:
-                continue
-            used.add(name)
-            each = top.get(name)
-            if name in own and each is not None:
-                waiting.append(each)
-            elif isinstance(each, ast.ClassDef):
-                waiting += each.bases
-    return used
-
-
-def forms(curriculum, step, own) -> list[str]:
-    """Parameters of a simple form that the package does not have: by name, order or default."""
-    theirs, complaints = offered("tinytorch"), []
-    for name, definition in step.source.top_level.items():
-        if name in own or name not in theirs or definition.kind == "value":
-            continue
-        before = curriculum.before(step)
-        if before and name in before.source.top_level:
-            if before.source.top_level[name].text == definition.text:
-                continue
-        node = ast.parse(definition.text).body[0]
+def functions_of(source: Source) -> list[str]:
+    """The classes of a file that derive from Function, in order."""
+    found = ["Function"]
+    for node in source.tree.body:
         if isinstance(node, ast.ClassDef):
-            inits = [n for n in node.body if getattr(n, "name", "") == "__init__"]
-            if not inits:
-                continue
-            node = inits[0]
-        if not isinstance(node, ast.FunctionDef):
+            if {base.id for base in node.bases if isinstance(base, ast.Name)} & set(found):
+                found.append(node.name)
+    return found[1:]
+
+
+def codes_of(theirs: dict, name: str) -> set:
+    """The code that runs when what a library offers by this name is called; none if it has none.
+
+    Of a class: that of its methods, and of the classes that derive from it.
+    """
+    owner, _, member = name.partition(".")
+    value = theirs.get(owner)
+    if member:
+        return _codes([getattr(value, member, None)])
+    if not inspect.isclass(value):
+        return _codes([value, getattr(theirs["Tensor"], name, None)])
+    classes = [value]
+    for each in classes:
+        classes += each.__subclasses__()
+    codes = [_codes(vars(each).values()) for each in (*classes, *value.__mro__[1:])]
+    return set().union(*codes[: len(classes)]) or next(filter(None, codes))
+
+
+def _codes(values) -> set:
+    values = [getattr(each, "__func__", None) or getattr(each, "fget", each) for each in values]
+    values = [each.func if isinstance(each, functools.partial) else each for each in values]
+    values = [inspect.unwrap(each) for each in values if callable(each)]
+    return {each.__code__ for each in values if inspect.isfunction(each)}
+
+
+def forms(curriculum, step):
+    """Parameters of a simple form that the package does not have: by name, order or default."""
+    source, theirs, before = step.source, offered("tinytorch"), curriculum.before(step)
+    old = before.source.definitions if before else {}
+    left_out = set(curriculum.contract.get("own", [])) | set(functions_of(source))
+    for name, definition in source.definitions.items():
+        owner, _, member = name.partition(".")
+        known = name in old and old[name].text == definition.text
+        if known or owner in left_out or definition.kind != "function":
+            continue
+        value = theirs.get(owner)
+        value = getattr(value, member, None) if member else value
+        node = ast.parse(textwrap.dedent(definition.text)).body[0]
+        if value is not None and isinstance(node, ast.FunctionDef):
+            yield from _form(name, node, inspect.signature(value).parameters)
+
+
+def _form(name, node, theirs):
+    loose = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in theirs.values())
+    arguments = [each.arg for each in node.args.args]
+    defaults = dict(zip(arguments[::-1], node.args.defaults[::-1], strict=False))
+    keyword = [each.arg for each in node.args.kwonlyargs]
+    defaults |= zip(keyword, node.args.kw_defaults, strict=True)
+    for each, default in defaults.items():
+        if each not in theirs:
+            if not loose:
+                yield f"{name}(): the package has no parameter {each}"
             continue
         try:
-            signature = inspect.signature(theirs[name])
-        except (ValueError, TypeError):
-            continue
-        complaints += _form(name, node, signature)
-    return complaints
-
-
-def _form(name, node, signature):
-    parameters = signature.parameters
-    loose = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    arguments = [a for a in node.args.args if a.arg != "self"]
-    defaults = dict(
-        zip([a.arg for a in node.args.args][::-1], node.args.defaults[::-1], strict=False)
-    )
-    keyword = dict(zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True))
-    defaults |= {a.arg: default for a, default in keyword.items() if default is not None}
-    places = []
-    for argument in [*arguments, *node.args.kwonlyargs]:
-        if argument.arg not in parameters:
-            if argument.arg in defaults and not loose:
-                yield f"{name}(): the package has no parameter {argument.arg}"
-            continue
-        if argument in arguments:
-            places.append([*parameters].index(argument.arg))
-        if argument.arg in defaults:
-            ours, theirs = ast.unparse(defaults[argument.arg]), parameters[argument.arg].default
-            same = ours == repr(theirs)
-            try:
-                same = same or ast.literal_eval(defaults[argument.arg]) == theirs
-            except ValueError:
-                same = True  # an expression, such as default_generator
-            if not same and theirs is not None:
-                yield f"{name}({argument.arg}={ours}): the package has {theirs!r}"
+            ours = ast.literal_eval(default)
+        except ValueError:
+            continue  # an expression, such as default_generator
+        if ours != (1 if (name, each) == UNSAID else theirs[each].default):
+            yield f"{name}({each}={ours!r}): the package has {theirs[each].default!r}"
+    places = [[*theirs].index(each) for each in arguments if each in theirs]
     if places != sorted(places):
         yield f"{name}(): the package has its parameters in another order"
 

@@ -1,0 +1,273 @@
+"""Broken twins: plausible mistakes in the simple forms of stages 7 to 10 (the contract, rule 4).
+
+Each twin is one line of a step written wrong, as somebody might well write it. With it in its place
+the demo of the step that adds the line has to print something else: a demo that prints the same
+promises little. `make contract` tries them all; it takes minutes. `make test` tries three.
+
+    python -m tests.contract_twins 45c     the twins of one step: are they seen?
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from steps.companion.contract import differing, run, without_marked
+from steps.companion.curriculum import Curriculum
+from steps.companion.source import Source
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Twin(NamedTuple):
+    step: str
+    name: str  # the definition, a member with its class
+    old: str  # a part of a line that stands once in the definition
+    new: str
+
+
+# In the order of the steps. A line in the middle of a class is found by its member.
+TWINS = [
+    # ---- stage 7
+    Twin("41a", "zeros", "np.zeros(size", "np.ones(size"),
+    Twin(
+        "41a", "Parameter", "super().__init__(data.array, ", "super().__init__(data.array * 1.01, "
+    ),
+    Twin("41a", "Module.__call__", "self.forward(*args)", "self.forward(*args[:1])"),
+    Twin("41a", "Module.parameters", "yield from member.parameters()", "pass"),
+    Twin("41b", "Linear.__init__", "1 / in_features**0.5", "1 / out_features**0.5"),
+    Twin("41b", "Linear.forward", "y + self.bias", "y"),
+    Twin("41b", "ReLU", "x.relu()", "x.relu() + 0.01 * x"),
+    Twin("41b", "Sequential", "x = module(x)", "module(x)"),
+    Twin("41c", "Module.named_children", "isinstance(member, Module)", "type(member) is Module"),
+    Twin("41c", "Module.named_parameters", '"{name}.{path}"', '"{path}"'),
+    Twin("41c", "Module.parameters", "yield parameter", "yield parameter * 1"),
+    Twin("41c", "Module.__repr__", '"\\n  "', '"\\n "'),
+    Twin("41c", "Module.extra_repr", 'return ""', 'return "..."'),
+    Twin(
+        "41c",
+        "Linear.extra_repr",
+        "in_features={m}, out_features={n}",
+        "in_features={n}, out_features={m}",
+    ),
+    Twin("41c", "Sequential.forward", "x = module(x)", "module(x)"),
+    Twin("42", "mse_loss", ".mean()", ".mean() / 2"),
+    Twin("43", "sigmoid", "Sigmoid.apply(x)", "Sigmoid.apply(-x)"),
+    Twin("43", "softplus", "Softplus.apply(x)", "Softplus.apply(-x)"),
+    Twin("43", "Sigmoid.backward", "(1 - y)", "y"),
+    Twin("43", "Softplus.backward", "Sigmoid, x", "Sigmoid, -x"),
+    Twin(
+        "43", "binary_cross_entropy_with_logits", "softplus(x) - x * target", "softplus(x) - target"
+    ),
+    Twin("44", "normal_", "* std", "* std**2"),
+    Twin("44", "kaiming_normal_", "shape[1:]", "shape[:1]"),
+    # ---- stage 8
+    Twin("45a", "Optimizer.zero_grad", "p.grad = None", "pass"),
+    Twin("45a", "SGD.update", "p.array -=", "p.array = p.array * 0.999 -"),
+    Twin("45b", "SGD.update", "+ g", "+ (1 - self.momentum) * g"),
+    Twin("45b", "SGD.__init__", "= momentum", "= momentum / 2"),
+    Twin("45b", "Optimizer.__init__", "[{} for _ in self.params]", "[{}] * len(self.params)"),
+    Twin(
+        "45b",
+        "Optimizer.step",
+        "self.update(p, p.grad.array, state)",
+        "self.update(p, p.grad.array, {})",
+    ),
+    Twin("45b", "RMSprop.update", "(np.sqrt(v) + self.eps)", "np.sqrt(v + self.eps)"),
+    Twin("45b", "RMSprop.__init__", "alpha=0.99", "alpha=0.9"),
+    Twin("45c", "Adam.__init__", "0.999", "0.99"),
+    Twin("45c", "Adam.update", "1 - beta2**step", "1"),
+    Twin(
+        "45d",
+        "AdamW.update",
+        "p.array *= 1 - self.lr * self.weight_decay",
+        "g = g + self.weight_decay * p.array",
+    ),
+    Twin("45d", "AdamW.__init__", "weight_decay=1e-2", "weight_decay=0.0"),
+    Twin("46a", "clip_grad_norm_", "max_norm / (", "2 * max_norm / ("),
+    Twin("46a", "clip_grad_norm_", "return Tensor(norm)", "return Tensor(norm * factor)"),
+    Twin(
+        "46b",
+        "LambdaLR.step",
+        "self.lr_lambda(self.last_epoch)",
+        "self.lr_lambda(self.last_epoch - 1)",
+    ),
+    Twin("46b", "LambdaLR.step", "self.base_lr *", "self.optimizer.lr *"),
+    Twin("47a", "Dataset", "raise NotImplementedError", "raise IndexError"),
+    Twin("47a", "TensorDataset", "tensor[index] for", "tensor[index - 1] for"),
+    Twin("47a", "Subset", "self.dataset[self.indices[index]]", "self.dataset[index]"),
+    Twin("47a", "random_split", "randperm(len(dataset)).tolist()", "list(range(len(dataset)))"),
+    Twin("47b", "default_collate", "for column in columns]", "for column in [*columns][::-1]]"),
+    Twin("47b", "DataLoader.__len__", "not self.drop_last", "self.drop_last"),
+    Twin(
+        "47b",
+        "DataLoader.__iter__",
+        "default_generator.rng.integers(1 << 62)\n        order",
+        "order",
+    ),
+    Twin("48a", "Module.train", "child.train(mode)", "child.train()"),
+    Twin("48a", "Module.eval", "self.train(False)", "self.train()"),
+    Twin("48a", "Module.__init__", "True", "False"),
+    Twin("48a", "dropout", "* (1 / (1 - p))", ""),
+    Twin("48a", "dropout", ">= p", "< p"),
+    Twin("48a", "Dropout", "p=0.5", "p=0.4"),
+    Twin("48b", "Module.state_dict", "member.detach()", "member.detach() * 1"),
+    Twin("48b", "Module.load_state_dict", "members.keys() != state_dict.keys()", "False"),
+    Twin(
+        "48b", "Module.load_state_dict", "value.shape != member.shape", "value.size != member.size"
+    ),
+    Twin("48b", "save", "pickle.dump(obj, file)", "pickle.dump(dict(list(obj.items())[:1]), file)"),
+    Twin(
+        "48b",
+        "load",
+        "return pickle.load(file)",
+        "return {k: v * 1.01 for k, v in pickle.load(file).items()}",
+    ),
+    Twin("48c", "Optimizer.state_dict", "copy.deepcopy(self.state)", "self.state"),
+    Twin("48c", "Optimizer.state_dict", "copy.deepcopy(self.state)", "[{} for _ in self.state]"),
+    Twin("48c", "Optimizer.load_state_dict", 'copy.deepcopy(state_dict["state"])', "self.state"),
+    Twin("48c", "LambdaLR.state_dict", "self.last_epoch", "0"),
+    Twin("48c", "LambdaLR.load_state_dict", 'state_dict["last_epoch"]', "self.last_epoch"),
+    Twin("48c", "get_rng_state", "default_generator.rng", "Generator().rng"),
+    Twin("48c", "set_rng_state", "default_generator.rng", "Generator().rng"),
+    # ---- stage 9
+    Twin("50a", "pad", "left, right, top, bottom = pad", "top, bottom, left, right = pad"),
+    Twin("50b", "permute", "Permute.apply(x, ", "Permute.apply(x, *"),
+    Twin(
+        "50b",
+        "Permute.forward",
+        "tuple(np.argsort([dim % x.ndim for dim in dims]).tolist())",
+        "dims",
+    ),
+    Twin("50b", "Permute.forward", "dim % x.ndim", "dim"),
+    Twin("50b", "Windows.backward", "ctx.shape, ctx.stride", "ctx.shape, 1"),
+    Twin("50c", "conv2d", "permute(0, 2, 3, 1, 4, 5)", "permute(0, 2, 3, 1, 5, 4)"),
+    Twin("50c", "conv2d", "if padding:", "if padding and stride == 1:"),
+    Twin("50c", "conv2d", "y + bias", "y"),
+    Twin("50c", "Conv2d.__init__", "kernel_size**2", "kernel_size"),
+    Twin("50c", "Conv2d.forward", "self.stride, self.padding", "self.stride"),
+    Twin("50d", "max_pool2d", "stride or kernel_size", "stride or 1"),
+    Twin("50d", "max_pool2d", "where(Tensor(first), w, 0).sum(-1)", "w.mean(-1)"),
+    Twin(
+        "50d",
+        "max_pool2d",
+        "first = np.arange(kernel_size**2) == w.array.argmax(-1)[..., None]",
+        "first = w.array == w.array.max(-1, keepdims=True)",
+    ),
+    Twin("50d", "MaxPool2d", "self.kernel_size, self.stride)", "self.kernel_size)"),
+    Twin("50d", "Flatten", "len(x), -1", "-1, len(x)"),
+    Twin("52a", "ones", "np.ones(size", "np.zeros(size"),
+    Twin("52a", "var", "total.numel() - correction", "total.numel()"),
+    Twin("52a", "BatchNorm.forward", ", correction=0", ""),
+    Twin("52a", "BatchNorm.forward", "self.eps) ** 0.5", "self.eps)"),
+    Twin("52a", "BatchNorm.__init__", "1e-5", "1e-3"),
+    Twin("52b", "BatchNorm.__init__", "momentum=0.1", "momentum=0.2"),
+    Twin("52b", "BatchNorm.forward", "x.var(dims) - ", "x.var(dims, correction=0) - "),
+    Twin("52b", "BatchNorm.forward", "if self.training:", "if True:"),
+    Twin("52b", "Module.__init__", "self._buffers = []", "self._buffers = ['weight']"),
+    Twin("52b", "Module.register_buffer", "self._buffers.append(name)", "pass"),
+    Twin("52b", "Module.named_parameters", "isinstance(member, Parameter)", "True"),
+    Twin("52b", "Module.state_dict", "named_members", "named_parameters"),
+    Twin("52b", "Module.load_state_dict", "named_members", "named_parameters"),
+    Twin("53a", "randint", "integers(low, high, size)", "integers(low, high + 1, size)"),
+    # ---- stage 10
+    Twin("55a", "multinomial", "-np.log1p(-u) / p.array", "-np.log1p(-u) / p.array**2"),
+    Twin("55a", "multinomial", "waiting.argsort()", "(-waiting).argsort()"),
+    Twin(
+        "55b",
+        "Embedding",
+        "randn(num_embeddings, embedding_dim)",
+        "rand(num_embeddings, embedding_dim)",
+    ),
+    Twin("55b", "Embedding.forward", "self.weight[x]", "self.weight.detach()[x]"),
+    Twin("56a", "MatMul.backward", "a.swapaxes(-2, -1) @ g", "b.swapaxes(-2, -1) @ g"),
+    Twin("56a", "matmul", "if b.ndim == 2 < a.ndim:", "if b.ndim < a.ndim:"),
+    Twin("56b", "Cat.forward", "dim % arrays[0].ndim", "0"),
+    Twin("56b", "cat", "*tensors", "*tensors[::-1]"),
+    Twin("56b", "stack", "dim % (len(shape) + 1), 1", "0, 1"),
+    Twin("56b", "stack", "for x in tensors], dim", "for x in tensors]"),
+    Twin("56b", "RNNCell.__init__", "1 / hidden_size**0.5", "1 / input_size**0.5"),
+    Twin("56b", "RNNCell.forward", "h @ self.weight_hh.T", "h @ self.weight_hh"),
+    Twin("56d", "chunk", "i * n + n", "i * n + n - 1"),
+    Twin("56d", "LSTMCell.forward", "i, f, g, o =", "f, i, g, o ="),
+    Twin("56d", "LSTMCell.forward", "o.sigmoid() * c.tanh()", "o.sigmoid() * c"),
+    Twin("56d", "RNNCell.forward", ".tanh()", ".sigmoid()"),
+    Twin("56d", "RNNCell.__init__", "1 / hidden_size**0.5", "1 / self.gates / hidden_size**0.5"),
+    Twin("56e", "softmax", "z.sum(dim, ", "z.sum(-1, "),
+    Twin("57a", "scaled_dot_product_attention", "query.shape[-1] ** 0.5", "query.shape[-1]"),
+    Twin("57a", "scaled_dot_product_attention", "softmax(-1)", "softmax(-2)"),
+    Twin(
+        "57b",
+        "scaled_dot_product_attention",
+        "np.tri(*scores.shape[-2:], dtype",
+        "np.tri(*scores.shape[-2:], k=1, dtype",
+    ),
+    Twin("58a", "LayerNorm.__init__", "1e-5", "1e-3"),
+    Twin("58a", "LayerNorm.forward", "correction=0", "correction=1"),
+    Twin("58a", "LayerNorm.forward", "y * self.weight + self.bias", "y"),
+    Twin("58b", "gelu", "0.044715", "0.04"),
+    Twin("58b", "GELU", "gelu(x, approximate=self.approximate)", "x.relu()"),
+    Twin("59a", "Module.named_parameters", "found.add(member)", "pass"),
+    Twin("59b", "topk", "-x.array", "x.array"),
+    Twin("59b", "topk", "[:k]", "[: k + 1]"),
+    Twin("60a", "GeluActivation.backward", "0.134145", "0.044715"),
+    Twin("60a", "gelu", "GeluActivation.apply(x)", "GeluActivation.apply(x) * 1.01"),
+    Twin("60b", "Softmax.backward", "ctx.dim", "-1"),
+    Twin("60b", "Softmax.backward", "y * (g -", "(g -"),
+    Twin("60b", "Softmax.forward", "x - x.max(axis=dim, keepdims=True)", "x"),
+    Twin("60b", "softmax", "Softmax.apply(x, dim)", "Softmax.apply(x, -1)"),
+    Twin("60b", "Normalization.backward", " - ctx.mean(g) -", " -"),
+    Twin("60b", "LayerNorm.forward", "* self.weight + self.bias", "+ self.bias"),
+    Twin("60c", "Checkpoint.backward", "set_rng_state(ctx.rng_state)", "pass"),
+    Twin("60c", "checkpoint", "Checkpoint.apply(function, *args)", "function(*args).detach()"),
+]
+
+
+def broken(source: Source, twin: Twin) -> str:
+    """The text of a step with the twin in its place; ValueError if its line is not there once."""
+    definition = source.definitions[twin.name]
+    if definition.text.count(twin.old) != 1:
+        raise ValueError(f"{twin.name} has {twin.old!r} {definition.text.count(twin.old)} times")
+    before = source.text.splitlines(True)[: definition.first - 1]
+    start = len("".join(before))
+    rest = source.text[start:]
+    return source.text[:start] + rest.replace(twin.old, twin.new, 1)
+
+
+@cache
+def printed(number: str):
+    """What the demo of a step prints as it is, in float64."""
+    step = curriculum().step(number)
+    return run(ROOT, step.path, without_marked(step.source)[0], curriculum().contract["own"])
+
+
+@cache
+def curriculum() -> Curriculum:
+    return Curriculum(ROOT)
+
+
+def seen(twin: Twin) -> str:
+    """What the demo prints or raises instead with this twin in its place; "" if it sees nothing."""
+    step = curriculum().step(twin.step)
+    text, _ = without_marked(Source(step.path, text=broken(step.source, twin)))
+    other = run(ROOT, step.path, text, curriculum().contract["own"])
+    return other.failed or "\n".join(differing(printed(twin.step).lines, other.lines))
+
+
+def main(numbers) -> int:
+    twins = [twin for twin in TWINS if not numbers or twin.step in numbers]
+    missed = 0
+    with ThreadPoolExecutor(2) as pool:
+        for twin, what in zip(twins, pool.map(seen, twins), strict=True):
+            verdict = "seen" if what else "NOT SEEN"
+            print(
+                f"{verdict:8} {twin.step:4} {twin.name}: {twin.old!r} -> {twin.new!r}", flush=True
+            )
+            missed += not what
+    print(f"{len(twins) - missed} of {len(twins)} seen")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,10 @@
 """Step 53a: Small changes of each image
 
-The network of step 52b reads 96 % of the digits of other writers, and 72 % when they are moved by
-one pixel. It has seen 1,400 images, each of them centred, and nobody told it that a 3 a pixel
-further to the left is a 3. There are two ways to tell it: by the network's form, as pooling does
-in part, or by examples. And examples cost nothing, since we know how to make them: move each image
-a little, at random, and another way each time that it is asked for.
+The network of step 52b reads 96 % of the digits of other writers, and about 70 % when they are
+moved by one pixel. It has seen 1,400 images, each of them centred, and nobody told it that a 3 a
+pixel further to the left is a 3. There are two ways to tell it: by the network's form, as pooling
+does in part, or by examples. And examples cost nothing, since we know how to make them: move each
+image a little, at random, and another way each time that it is asked for.
 
 `Moved` is a data set around a data set (47a): its item i is item i of the other one, padded on all
 sides, and cut out at a random place. In ten epochs the network meets 14,000 images, most of them

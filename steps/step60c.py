@@ -1904,6 +1904,8 @@ def split_words(text):
 
 def merge(parts, pair):
     """The parts, with each two that are `pair` made one."""
+    if pair[0] not in parts or pair[1] not in parts:
+        return parts  # most words: nothing to do
     merged = []
     for part in parts:
         if merged and (merged[-1], part) == pair:

@@ -14,9 +14,10 @@ memory from one row to the next, and the windows are a view of the same numbers 
 such distances (*strides*). A *stride* is also how far the next window is from the last one: 1 for
 all windows, k for windows that do not overlap.
 
-Backward, a pixel gets the gradients of all windows that it stands in, added up. Count them: of 9
-windows of 3 x 3 in the middle, of one at a corner. AddWindows goes through the k * k places of a
-window, not through the windows: for each place it is one sum of arrays.
+Backward, a pixel gets the gradients of all windows that it stands in, added up. In the middle these
+are 9 windows of 3 x 3, at a corner it is one. AddWindows goes through the k * k places of a window,
+not through the windows: place (u, v) of all windows is each stride-th pixel from (u, v) on, so one
+sum of arrays adds them. (A slice may end behind the image: NumPy cuts it off.)
 
 The dimensions come as [..., i, j, u, v], and a layer will want them in another order. `permute`
 says for each new dimension which old one it is. The way back is the *inverse* order: argsort

@@ -15,8 +15,8 @@ gets worse on the digits that are not moved (92 % before). A filter learns it on
 convolutions are for.
 
 The trap: what is not measured is not known. Step 53a's network learned with moves by one pixel, and
-reads digits moved by two about half of the time. A network answers with
-the same confidence in a place where it has never been.
+reads digits moved by two about half of the time. A network answers with the same confidence in a
+place where it has never been.
 
 At the end the demo shows digits that are read wrong. Would you have read all of them?
 

@@ -20,7 +20,7 @@ differentiated, so queries, keys and values may be what a network computes from 
 its letter is one step long, however far away it stood.
 
 Why sqrt(d)? A product of two rows of d normal numbers has the spread sqrt(d). Without the division
-the softmax of long rows would be nearly all on one key from the start, where it is flat.
+the softmax of long rows would be nearly all on one key from the start, where its slope is near 0.
 
 The trap: the softmax runs over the keys, the last dimension. Over the queries it gives a result of
 the same shape, and no error. (PyTorch has the same name.)

@@ -11,9 +11,12 @@ backward goes through that graph at once. Twelve inputs are kept, and one block'
     forward     x -> block -> x -> block -> x -> ...          keeps the x only
     backward    for each block from the last: forward again, then back
 
-The price is a second forward, about a third of the time. The trap is chance: dropout would draw
-other numbers the second time, and the gradient would be that of another network. So the state of
-the random numbers is kept too, set back for the second run, and restored after it.
+The parameters are no inputs: the inner backward adds to their gradients itself. But x must require
+a gradient, else backward never gets here.
+
+The price is a second forward, about a third more time. The trap is chance: dropout would draw other
+numbers the second time, and the gradient would be that of another network. So the state of the
+random numbers is kept too, set back for the second run, and restored after it.
 
 PyTorch: torch.utils.checkpoint. (Here it has no second derivative.)
 

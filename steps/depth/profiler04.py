@@ -201,8 +201,8 @@ class record_function:
 
 if __name__ == "__main__":
     manual_seed(0)
-    model = Sequential(Linear(64, 512), ReLU(), Linear(512, 10))
-    x, digits = randn(256, 64), randint(0, 10, (256,))
+    model = Sequential(Linear(512, 512), ReLU(), Linear(512, 10))
+    x, digits = randn(256, 512), randint(0, 10, (256,))
 
     with profile() as prof:
         for _ in range(5):

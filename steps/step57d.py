@@ -1698,10 +1698,9 @@ def text_loss(net, x, t):
 
 
 def fit_text(net, windows, batch_size, steps, lr):
-    """So many batches of windows, from all over the text. Returns the losses."""
+    """So many batches of windows, from all over the text."""
     optimizer = AdamW(net.parameters(), lr=lr)
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    losses = []
     for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
         loss = text_loss(net, x, t)
         optimizer.zero_grad()
@@ -1709,10 +1708,6 @@ def fit_text(net, windows, batch_size, steps, lr):
         clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(loss.item())
-        if len(losses) % 500 == 0:
-            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
-    return losses
 
 
 def held_out_loss(net, loader):

@@ -1698,7 +1698,7 @@ def text_loss(net, x, t):
 
 
 def fit_text(net, windows, batch_size, steps, lr):
-    """So many batches of windows, from all over the text. Returns the losses."""
+    """So many batches of windows, from all over the text."""
     optimizer = AdamW(net.parameters(), lr=lr)
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
     losses = []
@@ -1710,9 +1710,9 @@ def fit_text(net, windows, batch_size, steps, lr):
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
         if len(losses) % 500 == 0:
             print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
-    return losses
 
 
 def held_out_loss(net, loader):
@@ -1870,19 +1870,9 @@ if __name__ == "__main__":
     cut = len(numbers) * 9 // 10
 
     manual_seed(0)
-    steps = 500
     net = GPT(len(letters), 32, 64, 4, 1)
-    optimizer = AdamW(net.parameters(), lr=0.006)
-    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    loader = DataLoader(TextWindows(numbers[:cut], 32), 8, shuffle=True)
-    for x, t in itertools.islice(loader, steps):
-        loss = text_loss(net, x, t)
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        loss = None
+    fit_text(net, TextWindows(numbers[:cut], 32), 8, 500, lr=0.006)
+    # ->   step 500: loss ...
 
     # How much probability have the likeliest letters, at 500 places of the rest of the text?
     with no_grad():

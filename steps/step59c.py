@@ -1703,7 +1703,7 @@ def text_loss(net, x, t):
 
 
 def fit_text(net, windows, batch_size, steps, lr):
-    """So many batches of windows, from all over the text. Returns the losses."""
+    """So many batches of windows, from all over the text."""
     optimizer = AdamW(net.parameters(), lr=lr)
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
     losses = []
@@ -1715,9 +1715,9 @@ def fit_text(net, windows, batch_size, steps, lr):
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
         if len(losses) % 500 == 0:
             print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
-    return losses
 
 
 def held_out_loss(net, loader):
@@ -1939,19 +1939,9 @@ if __name__ == "__main__":
     # -> 0.52 tokens a letter; True
 
     manual_seed(0)
-    steps = 700
     net = GPT(len(pieces), 32, 64, 4, 1)
-    optimizer = AdamW(net.parameters(), lr=0.006)
-    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    loader = DataLoader(TextWindows(train, 32), 8, shuffle=True)
-    for x, t in itertools.islice(loader, steps):
-        loss = text_loss(net, x, t)
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        loss = None
+    fit_text(net, TextWindows(train, 32), 8, 700, lr=0.006)
+    # ->   step 500: loss ...
     windows = TextWindows(held_out, 32)
     some = DataLoader(Subset(windows, list(range(0, len(windows), 128))), 64)
     loss = held_out_loss(net, some)

@@ -1700,7 +1700,7 @@ def text_loss(net, x, t):
 
 
 def fit_text(net, windows, batch_size, steps, lr):
-    """So many batches of windows, from all over the text."""
+    """Train net on so many batches of windows, from all over the text."""
     optimizer = AdamW(net.parameters(), lr=lr)
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
     for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):

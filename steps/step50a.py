@@ -1368,15 +1368,10 @@ def pad(x, pad):
 if __name__ == "__main__":
     import pathlib
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.int64)
+    images = tensor((table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8))
+    digits = tensor(table[:, 64])  # the last 397 are by other writers
 
     def share_right(images):
         """How many digits of other writers a network reads after 8 epochs with these images."""
@@ -1396,12 +1391,8 @@ if __name__ == "__main__":
     print(f"the digits: {share_right(images):.0%} right, pixels mixed: {share_right(mixed):.0%}")
     # -> the digits: 87% right, pixels mixed: 87%
 
-    print(pad(tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), (1, 0, 2, 1)).numpy())
-    # -> [[0. 0. 0. 0.]
-    # ->  [0. 0. 0. 0.]
-    # ->  [0. 1. 2. 3.]
-    # ->  [0. 4. 5. 6.]
-    # ->  [0. 0. 0. 0.]]
+    print(pad(tensor([[1.0, 2.0]]), (1, 0, 2, 1)).tolist())
+    # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]
 
     def slide(x, filter):
         """The 3 x 3 filter at all places of images [..., h, w], as a sum of nine shifted images."""
@@ -1418,9 +1409,8 @@ if __name__ == "__main__":
 
     upright = tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]) / 4
     edges = slide(images[0, 0], upright)
-    both = zip(picture(images[0, 0].tolist()), picture(((edges + 1) / 2).tolist()), strict=True)
-    for left, right in both:
-        print(left, right, sep="   |   ")  # -> ...
+    for image in (images[0, 0], (edges + 1) / 2):
+        print("\n".join(picture(image.tolist())))  # -> ...
 
     # The other way round: which filter made these edges?
     x, t = images[:200], slide(images[:200], upright)
@@ -1437,7 +1427,6 @@ if __name__ == "__main__":
     # ->  [-0.5   0.    0.5 ]
     # ->  [-0.25  0.    0.25]]
 
-    # An array of numbers may choose an element twice: both gradients arrive, as before.
     x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     (x[[0, 0, 2]] * tensor([1.0, 10.0, 100.0])).sum().backward()
     print(x.grad.tolist())  # -> [11.0, 0.0, 100.0]

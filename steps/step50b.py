@@ -1427,37 +1427,20 @@ if __name__ == "__main__":
     print(x.grad[1].tolist())  # slope[:, 1], turned
     # -> [[3.0, 9.0, 15.0, 21.0], [4.0, 10.0, 16.0, 22.0], [5.0, 11.0, 17.0, 23.0]]
 
-    for k, stride in ((3, 1), (2, 2)):  # here: PyTorch has Tensor.unfold, one dimension at a time
-        x = tensor(np.arange(36.0, dtype=np.float32).reshape(6, 6), requires_grad=True)
-        y = windows(x, k, stride)
-        print(f"windows of {k} x {k}, {stride} apart: {x.shape} -> {y.shape}")
-        # -> windows of 3 x 3, 1 apart: (6, 6) -> (4, 4, 3, 3)
-        # -> windows of 2 x 2, 2 apart: (6, 6) -> (3, 3, 2, 2)
-        print("second row, third window:", y[1, 2].tolist())
-        # -> second row, third window: [[8.0, 9.0, 10.0], [14.0, 15.0, 16.0], [20.0, 21.0, 22.0]]
-        # -> second row, third window: [[16.0, 17.0], [22.0, 23.0]]
-        print("in the same memory:", np.shares_memory(x.array, y.array))
-        # -> in the same memory: True
-        # -> in the same memory: True
-        y.sum().backward()
-        print(x.grad.numpy().astype(int))  # in how many windows is each pixel?
-        # -> [[1 2 3 3 2 1]
-        # ->  [2 4 6 6 4 2]
-        # ->  [3 6 9 9 6 3]
-        # ->  [3 6 9 9 6 3]
-        # ->  [2 4 6 6 4 2]
-        # ->  [1 2 3 3 2 1]]
-        # -> [[1 1 1 1 1 1]
-        # ->  [1 1 1 1 1 1]
-        # ->  [1 1 1 1 1 1]
-        # ->  [1 1 1 1 1 1]
-        # ->  [1 1 1 1 1 1]
-        # ->  [1 1 1 1 1 1]]
-        # Twice differentiated: loss = the sum of count x^2, so its gradient is 2 count x.
-        x.grad = None
-        (windows(x, k, stride) ** 2).sum().backward(create_graph=True)
-        first, x.grad = x.grad, None
-        first.sum().backward()
-        print("second derivative in the middle:", x.grad[2, 2].item())
-        # -> second derivative in the middle: 18.0
-        # -> second derivative in the middle: 2.0
+    x = tensor(np.arange(36.0, dtype=np.float32).reshape(6, 6), requires_grad=True)
+    y = windows(x, 3)  # here: PyTorch has Tensor.unfold, one dimension at a time
+    print(y.shape, y[1, 2].tolist())  # second row, third window
+    # -> (4, 4, 3, 3) [[8.0, 9.0, 10.0], [14.0, 15.0, 16.0], [20.0, 21.0, 22.0]]
+    print("in the same memory:", np.shares_memory(x.array, y.array))
+    # -> in the same memory: True
+    (y**2).sum().backward(create_graph=True)
+    first, x.grad = x.grad, None  # 2 x in each window that a pixel is in
+    first.sum().backward()
+    print((x.grad.numpy() / 2).astype(int))  # in how many windows is each pixel?
+    # -> [[1 2 3 3 2 1]
+    # ->  [2 4 6 6 4 2]
+    # ->  [3 6 9 9 6 3]
+    # ->  [3 6 9 9 6 3]
+    # ->  [2 4 6 6 4 2]
+    # ->  [1 2 3 3 2 1]]
+    print(windows(x, 2, stride=2)[1, 2].tolist())  # -> [[16.0, 17.0], [22.0, 23.0]]

@@ -1482,11 +1482,11 @@ if __name__ == "__main__":
     loss.backward()
     for numbers in (x, conv.weight, conv.bias):
         derivative = numbers.grad.reshape(-1)[2].item()
+        one = (np.arange(numbers.numel()) == 2).astype(np.float32).reshape(numbers.shape)
         with no_grad():
-            one = tensor((np.arange(numbers.numel()) == 2).astype(np.float32))
-            numbers += one.reshape(*numbers.shape)
+            numbers += tensor(one)
             change = (conv(x) * r).sum().item() - loss.item()
-            numbers -= one.reshape(*numbers.shape)
+            numbers -= tensor(one)
         print(f"derivative {derivative:.3f}, change {change:.3f}")
         # -> derivative -0.068, change -0.068
         # -> derivative -7.738, change -7.738

@@ -1,7 +1,7 @@
 """Step 51: A network of convolutions reads digits
 
-The pieces are there, and nothing is added to the framework. The network that all readers of images
-descend from alternates filters and pooling. The images get smaller, the channels more, and at the
+The pieces are there. Only the loop over the epochs of step 49 gets a name, `learn`, since from here on
+many networks learn like that. The network that all readers of images descend from alternates filters and pooling. The images get smaller, the channels more, and at the
 end a Linear decides:
 
     [n, 1, 8, 8]    -> 16 filters, relu, pool ->    [n, 16, 4, 4]    edges
@@ -25,7 +25,7 @@ from it.
 The demo shows eight filters of the first layer: dark is negative, bright positive. Look for those
 with one dark and one bright side. They see edges, and they were not told to.
 
-Changed: nothing in the framework. New: a demo that compares two networks.
+New: learn.
 Try: a filter size of 5 with padding=2 in both layers. How many numbers, how many digits right?
 """
 
@@ -1466,33 +1466,29 @@ class Flatten(Module):
         return x.reshape(len(x), -1)
 
 
+def learn(net, data, epochs, lr):
+    """Train net on a data set, in batches of 32. Returns the mean loss of the last epoch."""
+    loader = DataLoader(data, 32, shuffle=True)
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
+    for _ in range(epochs):
+        loss = fit(net, loader, optimizer, schedule)
+    return loss
+
+
 if __name__ == "__main__":
     import pathlib
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.int64)
+    images = tensor((table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8))
+    digits = tensor(table[:, 64])  # the last 397 are by other writers
 
     def picture(image):
         """Lines of text that show an image."""
         return ["".join(2 * " .:-=+*#%@"[int(9 * pixel)] for pixel in row) for row in image]
 
     train = TensorDataset(images[:1400], digits[:1400])
-
-    def learn(net, epochs, lr):
-        """Train as in step 49. Returns the last epoch's loss."""
-        loader = DataLoader(train, 32, shuffle=True)
-        optimizer = AdamW(net.parameters(), lr=lr)
-        schedule = LambdaLR(optimizer, warmup_cosine(44, epochs * 44))
-        for _ in range(epochs):
-            loss = fit(net, loader, optimizer, schedule)
-        return loss
 
     def share_right(net, right, down):
         """How many digits of other writers are read when they are moved so many pixels."""
@@ -1504,14 +1500,14 @@ if __name__ == "__main__":
     mlp = Sequential(
         Flatten(), Linear(64, 128), ReLU(), Dropout(0.2), Linear(128, 64), ReLU(), Linear(64, 10)
     )
-    learn(mlp, 20, 0.003)
+    learn(mlp, train, 20, 0.003)
     manual_seed(0)
     cnn = Sequential(
         *(Conv2d(1, 16, 3, padding=1), ReLU(), MaxPool2d(2)),  # [n, 16, 4, 4] is left
         *(Conv2d(16, 32, 3, padding=1), ReLU(), MaxPool2d(2)),  # [n, 32, 2, 2]
         *(Flatten(), Linear(128, 10)),
     )
-    learn(cnn, 12, 0.005)
+    learn(cnn, train, 12, 0.005)
 
     one = [(1, 0), (-1, 0), (0, 1), (0, -1)]
     for name, net in (("rows of pixels", mlp), ("convolutions", cnn)):

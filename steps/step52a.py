@@ -1465,6 +1465,16 @@ class Flatten(Module):
         return x.reshape(len(x), -1)
 
 
+def learn(net, data, epochs, lr):
+    """Train net on a data set, in batches of 32. Returns the mean loss of the last epoch."""
+    loader = DataLoader(data, 32, shuffle=True)
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
+    for _ in range(epochs):
+        loss = fit(net, loader, optimizer, schedule)
+    return loss
+
+
 def ones(*size):
     """ones(2, 3): a tensor of this shape, all 1."""
     return Tensor(np.ones(size, np.float32))
@@ -1523,29 +1533,13 @@ if __name__ == "__main__":
     # ->  [ 0.088 -0.082]]
     manual_seed(0)
     y = BatchNorm2d(3)(randn(2, 3, 4, 5) * 7 + 2)
-    print(
-        "spread of channel 1:", round(y[:, 1].var(correction=0).item(), 3)
-    )  # -> spread of channel 1: 1.0
+    print(f"channel 1: spread {y[:, 1].var(correction=0).item():.2f}")  # -> channel 1: spread 1.00
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.int64)
+    images = tensor((table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8))
+    digits = tensor(table[:, 64])  # the last 397 are by other writers
     train = TensorDataset(images[:1400], digits[:1400])
-
-    def learn(net, data, epochs, lr):
-        """Train as in step 49. Returns the mean loss of the last epoch."""
-        loader = DataLoader(data, 32, shuffle=True)
-        optimizer = AdamW(net.parameters(), lr=lr)
-        schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
-        for _ in range(epochs):
-            loss = fit(net, loader, optimizer, schedule)
-        return loss
 
     def deep(norm):
         """Eight layers whose weights start far too large, with or without batch norm."""
@@ -1573,12 +1567,11 @@ if __name__ == "__main__":
 
     for norm, lr in ((False, 0.04), (True, 0.01)):
         manual_seed(0)
-        first, second = Conv2d(1, 16, 3, padding=1), Conv2d(16, 32, 3, padding=1)
-        one = [first, BatchNorm2d(16)] if norm else [first]
-        two = [second, BatchNorm2d(32)] if norm else [second]
-        net = Sequential(
-            *one, ReLU(), MaxPool2d(2), *two, ReLU(), MaxPool2d(2), Flatten(), Linear(128, 10)
-        )
+        layers = []
+        for i, o in ((1, 16), (16, 32)):
+            layers += [Conv2d(i, o, 3, padding=1)] + ([BatchNorm2d(o)] if norm else [])
+            layers += [ReLU(), MaxPool2d(2)]
+        net = Sequential(*layers, Flatten(), Linear(128, 10))
         print(f"convolutions, batch norm {norm}: loss {learn(net, train, 2, lr):.2f}")
         # -> convolutions, batch norm False: loss 0.25
         # -> convolutions, batch norm True: loss 0.08

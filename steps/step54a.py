@@ -1480,6 +1480,16 @@ class Flatten(Module):
         return x.reshape(len(x), -1)
 
 
+def learn(net, data, epochs, lr):
+    """Train net on a data set, in batches of 32. Returns the mean loss of the last epoch."""
+    loader = DataLoader(data, 32, shuffle=True)
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
+    for _ in range(epochs):
+        loss = fit(net, loader, optimizer, schedule)
+    return loss
+
+
 def ones(*size):
     """ones(2, 3): a tensor of this shape, all 1."""
     return Tensor(np.ones(size, np.float32))
@@ -1562,30 +1572,16 @@ class Moved(Dataset):
 if __name__ == "__main__":
     import pathlib
 
-    def load_digits():
-        """Images [1797, 1, 8, 8] from 0 to 1 and their digits; the last 397 by other writers."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-        table = np.loadtxt(packed[0], delimiter=",", dtype=np.int64)
-        images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-        return tensor(images), tensor(table[:, 64])
-
-    images, digits = load_digits()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.int64)
+    images = tensor((table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8))
+    digits = tensor(table[:, 64])  # the last 397 are by other writers
 
     def picture(image):
         """Lines of text that show an image."""
         return ["".join(2 * " .:-=+*#%@"[int(9 * pixel)] for pixel in row) for row in image]
 
     train = TensorDataset(images[:1400], digits[:1400])
-
-    def learn(net, data, epochs, lr):
-        """Train as in step 49. Returns the mean loss of the last epoch."""
-        loader = DataLoader(data, 32, shuffle=True)
-        optimizer = AdamW(net.parameters(), lr=lr)
-        schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
-        for _ in range(epochs):
-            loss = fit(net, loader, optimizer, schedule)
-        return loss
 
     def convolutions():
         return Sequential(

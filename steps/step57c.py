@@ -1487,6 +1487,16 @@ class Flatten(Module):
         return x.reshape(len(x), -1)
 
 
+def learn(net, data, epochs, lr):
+    """Train net on a data set, in batches of 32. Returns the mean loss of the last epoch."""
+    loader = DataLoader(data, 32, shuffle=True)
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
+    for _ in range(epochs):
+        loss = fit(net, loader, optimizer, schedule)
+    return loss
+
+
 def ones(*size):
     """ones(2, 3): a tensor of this shape, all 1."""
     return Tensor(np.ones(size, np.float32))

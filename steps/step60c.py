@@ -1495,6 +1495,16 @@ class Flatten(Module):
         return x.reshape(len(x), -1)
 
 
+def learn(net, data, epochs, lr):
+    """Train net on a data set, in batches of 32. Returns the mean loss of the last epoch."""
+    loader = DataLoader(data, 32, shuffle=True)
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
+    for _ in range(epochs):
+        loss = fit(net, loader, optimizer, schedule)
+    return loss
+
+
 def ones(*size):
     """ones(2, 3): a tensor of this shape, all 1."""
     return Tensor(np.ones(size, np.float32))
@@ -2064,11 +2074,7 @@ if __name__ == "__main__":
         for i, o in ((1, 16), (16, 32)):
             parts += [Conv2d(i, o, 3, padding=1), BatchNorm2d(o), ReLU(), MaxPool2d(2)]
         net = Sequential(*parts, Flatten(), Linear(128, 10))
-        loader, epochs = DataLoader(Moved(known, 1), 32, shuffle=True), 8
-        optimizer = AdamW(net.parameters(), lr=0.005)
-        schedule = LambdaLR(optimizer, warmup_cosine(len(loader), epochs * len(loader)))
-        for epoch in range(1, epochs + 1):
-            print(f"  epoch {epoch}: loss {fit(net, loader, optimizer, schedule):.3f}", flush=True)
+        print(f"  loss after 8 epochs: {learn(net, Moved(known, 1), 8, 0.005):.3f}")
         print(f"digits of other writers: {accuracy(net, DataLoader(others, 397)):.1%} right")
         x, t = next(iter(DataLoader(others, 6)))
         for row in x[:, 0].permute(1, 0, 2).tolist():  # six images side by side

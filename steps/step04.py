@@ -118,5 +118,4 @@ if __name__ == "__main__":
 
     point, eps = np.array([2.0, 3.0, 5.0]), 1e-4
     gradient = [(g(point + step) - g(point - step)) / (2 * eps) for step in eps * np.eye(3)]
-    print("gradient of x0 x1 + x2:", np.round(gradient, 6))
-    # -> gradient of x0 x1 + x2: [3. 2. 1.]
+    print("gradient of x0 x1 + x2:", np.round(gradient, 6))  # -> gradient of x0 x1 + x2: [3. 2. 1.]

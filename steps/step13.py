@@ -157,8 +157,7 @@ if __name__ == "__main__":
     w, x, b = Variable(2.0), Variable(0.5), Variable(1.0)
     y = add(mul(w, x), b)
     y.backward()
-    print("gradients of w x + b:", w.grad, x.grad, b.grad)
-    # -> gradients of w x + b: 0.5 2.0 1.0
+    print("gradients of w x + b:", w.grad, x.grad, b.grad)  # -> gradients of w x + b: 0.5 2.0 1.0
 
     p, q = Variable(2.0), Variable(3.0)
     add(square(p), exp(q)).backward()

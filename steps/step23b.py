@@ -417,8 +417,7 @@ if __name__ == "__main__":
         try:
             draw(f, picture)
         except RuntimeError as error:
-            print(error)
-            # -> to draw, install Graphviz (the program dot): graphviz.org/download
+            print(error)  # -> to draw, install Graphviz (the program dot): graphviz.org/download
         stand_in = pathlib.Path(folder, "dot")
         stand_in.write_text('#!/bin/sh\nread first\necho "$1 $2 $first" > "$3"\n')
         stand_in.chmod(0o755)

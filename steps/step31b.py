@@ -412,8 +412,7 @@ if __name__ == "__main__":
         megabytes = sum(grad.array.nbytes for grad in grads) // 10**6
         return f"{megabytes} MB of gradients, {calls} calls recorded"
 
-    print("as in step 31a:", fit(True))
-    # -> as in step 31a: 24 MB of gradients, 5 calls recorded
+    print("as in step 31a:", fit(True))  # -> as in step 31a: 24 MB of gradients, 5 calls recorded
     print("for w only:", fit(False))  # -> for w only: 8 MB of gradients, 3 calls recorded
 
     row = np.array([1.0, 2.0])

@@ -467,6 +467,5 @@ if __name__ == "__main__":
     try:
         y.requires_grad = False  # a result: its edge says where it came from
     except RuntimeError as error:
-        print(error)
-        # -> you can only change requires_grad flags of leaf variables; use detach()
+        print(error)  # -> you can only change requires_grad flags of leaf variables; use detach()
     print(y)  # -> tensor(15., grad_fn=<Mul>)

@@ -703,8 +703,7 @@ if __name__ == "__main__":
     try:
         (x > 0).sum().backward()
     except RuntimeError as error:
-        print(error)
-        # -> element 0 of tensors does not require grad and does not have a grad_fn
+        print(error)  # -> element 0 of tensors does not require grad and does not have a grad_fn
 
     print("==", (x == 0).tolist(), " !=", (x != 0).tolist())
     # -> == [False, True, False, False]  != [True, False, True, True]

@@ -952,8 +952,7 @@ if __name__ == "__main__":
 
     by_hand(forget_one=False)  # at the end: w1 has no gradient left
     # -> 4 in the list: loss 0.0071, moved True, True
-    by_hand(forget_one=True)
-    # -> 3 in the list: loss 0.3110, moved False, False
+    by_hand(forget_one=True)  # -> 3 in the list: loss 0.3110, moved False, False
 
     class Layer(Module):
         """y = x W + b."""

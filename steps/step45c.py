@@ -1144,9 +1144,8 @@ if __name__ == "__main__":
     print(f"{p.item():.4f}, after four steps")  # -> -0.7446, after four steps
 
     # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
-    here = pathlib.Path(__file__).resolve().parent
-    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.float32)
     images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     x, t = images[:1400], digits[:1400]
     x_held_out, t_held_out = images[1400:], digits[1400:]

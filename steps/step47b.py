@@ -1253,9 +1253,8 @@ if __name__ == "__main__":
     # -> 2 batches: [[0, 1, 2, 3], [4, 5, 6, 7]]
 
     # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
-    here = pathlib.Path(__file__).resolve().parent
-    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.float32)
     images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     data = TensorDataset(images, digits)
     by_class = np.argsort(digits[:1400].numpy(), kind="stable").tolist()

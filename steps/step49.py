@@ -1353,9 +1353,8 @@ if __name__ == "__main__":
     import tempfile
 
     # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
-    here = pathlib.Path(__file__).resolve().parent
-    packed = [*here.glob("digits.csv.gz"), *here.glob("../tinytorch/datasets/digits.csv.gz")]
-    table = np.loadtxt(packed[0], delimiter=",", dtype=np.float32)
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.float32)
     images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
     data = TensorDataset(images, digits)
     known, others = Subset(data, list(range(1400))), Subset(data, list(range(1400, 1797)))

@@ -1431,8 +1431,7 @@ if __name__ == "__main__":
     y = windows(x, 3)  # here: PyTorch has Tensor.unfold, one dimension at a time
     print(y.shape, y[1, 2].tolist())  # second row, third window
     # -> (4, 4, 3, 3) [[8.0, 9.0, 10.0], [14.0, 15.0, 16.0], [20.0, 21.0, 22.0]]
-    print("in the same memory:", np.shares_memory(x.array, y.array))
-    # -> in the same memory: True
+    print("in the same memory:", np.shares_memory(x.array, y.array))  # -> in the same memory: True
     (y**2).sum().backward(create_graph=True)
     first, x.grad = x.grad, None  # 2 x in each window that a pixel is in
     first.sum().backward()

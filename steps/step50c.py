@@ -1461,8 +1461,7 @@ if __name__ == "__main__":
     fast = conv2d(x, weight, padding=1)
     end = time.perf_counter()
     squares = [((fast[:, o] - y) ** 2).amax().item() for o, y in enumerate(slow)]
-    print(fast.shape, "the same:", max(squares) < 1e-8)
-    # -> (32, 32, 8, 8) the same: True
+    print(fast.shape, "the same:", max(squares) < 1e-8)  # -> (32, 32, 8, 8) the same: True
     print(f"slices: {1000 * (middle - start):.1f} ms")  # -> ...
     print(f"one product: {1000 * (end - middle):.1f} ms")  # -> ...
 
@@ -1471,8 +1470,7 @@ if __name__ == "__main__":
     conv = Conv2d(2, 4, 3, stride=2, padding=1)
     x = randn(2, 2, 6, 8, requires_grad=True)
     y = conv(x)
-    print(y.shape, [p.shape for p in conv.parameters()])
-    # -> (2, 4, 3, 4) [(4, 2, 3, 3), (4,)]
+    print(y.shape, [p.shape for p in conv.parameters()])  # -> (2, 4, 3, 4) [(4, 2, 3, 3), (4,)]
     print("one row:", y.detach().numpy()[1, 3, 2].round(4))
     # -> one row: [ 0.0223  0.8033  0.1784 -0.0716]
 

@@ -1,8 +1,8 @@
 """Step 51: A network of convolutions reads digits
 
-The pieces are there. Only the loop over the epochs of step 49 gets a name, `learn`, since from here on
-many networks learn like that. The network that all readers of images descend from alternates filters and pooling. The images get smaller, the channels more, and at the
-end a Linear decides:
+The pieces are there. Only the loop over the epochs of step 49 gets a name, `learn`. The network
+that all readers of images descend from alternates filters and pooling. The images get smaller, the
+channels more, and at the end a Linear decides:
 
     [n, 1, 8, 8]    -> 16 filters, relu, pool ->    [n, 16, 4, 4]    edges
                     -> 32 filters, relu, pool ->    [n, 32, 2, 2]    combinations of edges

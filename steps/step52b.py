@@ -1549,10 +1549,8 @@ if __name__ == "__main__":
         # -> running_var [ 1.6 10.9]
         # -> num_batches_tracked 1
     norm(tensor([[0.0, 0.0], [1.0, 2.0]]))
-    print(norm.running_mean.numpy().round(3), norm.num_batches_tracked.item())
-    # -> [0.32 1.9 ] 2
-    print(norm.eval()(tensor([[1.0, 10.0]])).detach().numpy().round(3))
-    # -> [[0.557 2.56 ]]
+    print(norm.running_mean.numpy().round(3), norm.num_batches_tracked.item())  # -> [0.32 1.9 ] 2
+    print(norm.eval()(tensor([[1.0, 10.0]])).detach().numpy().round(3))  # -> [[0.557 2.56 ]]
     norm.register_buffer("largest", tensor([8.0]))
     print(list(norm.state_dict())[2:], [name for name, _ in norm.named_parameters()])
     # -> ['running_mean', 'running_var', 'num_batches_tracked', 'largest'] ['weight', 'bias']
@@ -1589,7 +1587,6 @@ if __name__ == "__main__":
     # -> alone, by its own averages: 97% right
     net.load_state_dict(state)
     net.eval()
-    print(f"alone, in evaluation: {one_by_one():.0%} right")
-    # -> alone, in evaluation: 99% right
+    print(f"alone, in evaluation: {one_by_one():.0%} right")  # -> alone, in evaluation: 99% right
     print(f"others' digits: {accuracy(net, DataLoader(test, 397)):.0%} right")
     # -> others' digits: 96% right

@@ -1609,5 +1609,4 @@ if __name__ == "__main__":
     print(f"loss {loss:.2f}")  # -> loss 0.05
     print(
         f"others' digits: {share_right(net, 0):.0%} right, moved by one {share_right(net, 1):.0%}"
-    )
-    # -> others' digits: 97% right, moved by one 95%
+    )  # -> others' digits: 97% right, moved by one 95%

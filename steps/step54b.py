@@ -1638,8 +1638,7 @@ if __name__ == "__main__":
             # -> epoch 40: 21 for the drawing
 
     with no_grad():
-        print("five digits that nobody has written:")
-        # -> five digits that nobody has written:
+        print("five digits that nobody has written:")  # -> five digits that nobody has written:
         manual_seed(1)
         show(net.decoder(randn(5, 8)).sigmoid())
 

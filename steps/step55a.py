@@ -1610,8 +1610,7 @@ if __name__ == "__main__":
     letters = Letters(text)
     print(len(text), "letters,", len(letters), "different")  # -> 320458 letters, 93 different
     numbers = letters.encode("gradient")
-    print(numbers.tolist(), letters.decode(numbers))
-    # -> [69, 80, 63, 66, 71, 67, 76, 82] gradient
+    print(numbers.tolist(), letters.decode(numbers))  # -> [69, 80, 63, 66, 71, 67, 76, 82] gradient
 
     # Two different indices of three, drawn 2,000 times: how often each one came first.
     manual_seed(0)

@@ -1665,21 +1665,14 @@ if __name__ == "__main__":
     # -> 29997 numbers to learn
     optimizer = AdamW(net.parameters(), lr=0.006)
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    losses = []
     loader = DataLoader(train, 64, shuffle=True)
-    for _, (x, t) in zip(range(steps), loader, strict=False):  # stops before the epoch ends
+    for x, t in itertools.islice(loader, steps):  # stops before the epoch ends
         loss = cross_entropy(net(x), t[:, -1])
         optimizer.zero_grad()
         loss.backward()
         clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(loss.item())
-    for end in (100, 1000, steps):
-        print(f"step {end}: loss {np.mean(losses[end - 100 : end]):.3f}")
-        # -> ...
-        # -> ...
-        # -> ...
     some = Subset(held_out, list(range(0, len(held_out), 4)))
     with no_grad():
         losses = [cross_entropy(net(x), t[:, -1]).item() for x, t in DataLoader(some, 1000)]
@@ -1693,8 +1686,7 @@ if __name__ == "__main__":
     ten, small = letters.encode("0123456789"), letters.encode("abcdefghijklmnopqrstuvwxyz")
     alike = (cosines[ten][:, ten].sum().item() - 10) / 90  # without each digit and itself
     other = cosines[ten][:, small].mean().item()
-    print(f"two digits {alike:.2f}, a digit and a small letter {other:.2f}")
-    # -> ...
+    print(f"two digits {alike:.2f}, a digit and a small letter {other:.2f}")  # -> ...
 
     written = letters.encode("The grad").tolist()
     with no_grad():

@@ -1679,14 +1679,10 @@ if __name__ == "__main__":
     b = tensor([[5.0], [6.0]], requires_grad=True)
     print(cat([a, b], dim=1).tolist())  # -> [[1.0, 2.0, 5.0], [3.0, 4.0, 6.0]]
     print(cat([a, a[:1]]).tolist())  # -> [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
-    for dim in (0, 1, -1):
-        print(dim, stack([a, a * 10], dim).tolist())
-        # -> 0 [[[1.0, 2.0], [3.0, 4.0]], [[10.0, 20.0], [30.0, 40.0]]]
-        # -> 1 [[[1.0, 2.0], [10.0, 20.0]], [[3.0, 4.0], [30.0, 40.0]]]
-        # -> -1 [[[1.0, 10.0], [2.0, 20.0]], [[3.0, 30.0], [4.0, 40.0]]]
+    print(stack([a, a * 10]).shape, stack([a, a * 10], -1).tolist())
+    # -> (2, 2, 2) [[[1.0, 10.0], [2.0, 20.0]], [[3.0, 30.0], [4.0, 40.0]]]
     (cat([a, b], dim=1) * tensor([1.0, 10.0, 100.0])).sum().backward()
-    print(a.grad.tolist(), b.grad.tolist())
-    # -> [[1.0, 10.0], [1.0, 10.0]] [[100.0], [100.0]]
+    print(a.grad.tolist(), b.grad.tolist())  # -> [[1.0, 10.0], [1.0, 10.0]] [[100.0], [100.0]]
 
     manual_seed(0)
     cell, x = RNNCell(3, 4), randn(2, 3)
@@ -1734,12 +1730,9 @@ if __name__ == "__main__":
     with no_grad():
         x, t = sequences(500, 40)
         y = net(x).argmax(2)
-    for bits, answers in ((x[0, :, 0], y[0]), (x[1, :, 0], y[1])):
-        print("".join([str(int(bit)) for bit in bits.tolist()]), "bits")
-        # -> 0011011000001011011001100010111010000101 bits
-        # -> 1001010001111111011011100010111111011010 bits
-        print("".join([".#"[answer] for answer in answers.tolist()]), "odd so far")
-        # -> ..#..#......##.##.###.####..#.##.....##. odd so far
-        # -> ###..####.#.#.#..#..#.####..#.#.#..#..## odd so far
+    print("".join([str(int(bit)) for bit in x[0, :, 0].tolist()]), "bits")
+    # -> 0011011000001011011001100010111010000101 bits
+    print("".join([".#"[answer] for answer in y[0].tolist()]), "odd so far")
+    # -> ..#..#......##.##.###.####..#.##.....##. odd so far
     print(f"right of 500 x 40 answers: {(y == t).sum().item() / 20000:.0%}")
     # -> right of 500 x 40 answers: 100%

@@ -6,7 +6,7 @@ functions are left, which every network of this stage uses:
 
 - text_loss: net(x) gives scores [n, t, letters], behind each letter of x those of the next one. All
   t answers count, so a window of 32 letters has 32 examples in it.
-- fit_text: the loop of step 49, for so many batches. (islice stops before the epoch ends.)
+- fit_text: the loop of step 49, for so many batches.
 - held_out_loss: its mean over a loader of unseen text.
 - generate: scores of the next letter, draw it, put it behind the text, and again. It reads the last
   `context` letters anew each time. That is not the fastest way, but it serves any network.
@@ -1790,13 +1790,11 @@ if __name__ == "__main__":
     # -> 155997 numbers to learn
     print(f"before: {held_out_loss(net, some):.2f}, a guess: {np.log(len(letters)):.2f}")
     # -> before: 4.58, a guess: 4.53
-    print(repr(letters.decode(generate(net, letters.encode("The "), 40, 32))))
-    # -> ...
+    print(repr(letters.decode(generate(net, letters.encode("The "), 40, 32))))  # -> ...
 
     fit_text(net, train, 32, 150, lr=0.02)
     print(f"held out: {held_out_loss(net, some):.1f}; the table of pairs has 2.589")
     # -> held out: 2.0; the table of pairs has 2.589
     for temperature in (1.0, 0.5):
         written = generate(net, letters.encode("The "), 120, 32, temperature)
-        print(f"--- temperature {temperature}:", letters.decode(written))
-        # -> ...
+        print(f"--- temperature {temperature}:", letters.decode(written))  # -> ...

@@ -1794,17 +1794,12 @@ if __name__ == "__main__":
             # -> [-0.875  0.77   0.718  0.386]
 
     table = sinusoids(64, 32)
-    print(table[:3, ::8].numpy().round(4))
-    # -> [[ 0.      0.      1.      1.    ]
-    # ->  [ 0.8415  0.01    0.5403  1.    ]
-    # ->  [ 0.9093  0.02   -0.4161  0.9998]]
     for row in table[::6].tolist():  # from - (-1) to # (1)
         print("".join(["-. :*#"[int(2.99 * (x + 1))] for x in row]))
         # -> ...
-    for start in (0, 20, 40):  # the product of two rows depends on their distance only
+    for start in (0, 40):  # the product of two rows depends on their distance only
         products = [(table[start] * table[start + far]).sum().item() for far in (0, 1, 2, 5, 10)]
         print([round(x, 2) for x in products])
-        # -> [16.0, 15.31, 13.73, 11.78, 10.06]
         # -> [16.0, 15.31, 13.73, 11.78, 10.06]
         # -> [16.0, 15.31, 13.73, 11.78, 10.06]
 

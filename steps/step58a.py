@@ -1817,9 +1817,6 @@ if __name__ == "__main__":
         print(f"{name}: the row of the first text changes by {(alone - mixed).amax().item():.4f}")
         # -> layer norm: the row of the first text changes by 0.0000
         # -> batch norm: the row of the first text changes by 0.1696
-    print("parameters and buffers:", list(layer.state_dict()), len(list(batch.state_dict())))
-    # -> parameters and buffers: ['weight', 'bias'] 5
-
     # A row that is moved as a whole, or stretched, gives the same y.
     x = tensor([1.0, 2.0, 3.0, 6.0], requires_grad=True)
     (LayerNorm(4)(x) * tensor([1.0, 0.0, 0.0, 0.0])).sum().backward()

@@ -1868,10 +1868,9 @@ if __name__ == "__main__":
         return x.detach().numpy().std()
 
     # A signal through 24 blocks and a gradient back: weights as they start, and 1.5 times those.
-    print("weights              output   gradient")
-    # -> weights              output   gradient
-    for factor in (1.0, 1.5):
-        for kind in (Block, NoNorm, NoAddition):
+    for kind in (Block, NoNorm, NoAddition):
+        sizes = []
+        for factor in (1.0, 1.5):
             manual_seed(1)
             net = Sequential(*[kind(32, 4) for _ in range(24)])
             x = randn(2, 10, 32, requires_grad=True)
@@ -1881,10 +1880,8 @@ if __name__ == "__main__":
                         p *= factor
             y = net(x)
             (y * randn(2, 10, 32)).sum().backward()
-            print(f"{factor} {kind.__name__:10} {spread(y):10.2g} {spread(x.grad):10.2g}")
-            # -> 1.0 Block               2        1.5
-            # -> 1.0 NoNorm            4.7          7
-            # -> 1.0 NoAddition       0.21     0.0053
-            # -> 1.5 Block               4        3.5
-            # -> 1.5 NoNorm          4e+03    5.9e+05
-            # -> 1.5 NoAddition       0.41      0.091
+            sizes += [f"{spread(y):.2g}", f"{spread(x.grad):.2g}"]
+        print(kind.__name__, sizes)  # spread of the output, of the gradient; and with 1.5
+        # -> Block ['2', '1.5', '4', '3.5']
+        # -> NoNorm ['4.7', '7', '4e+03', '5.9e+05']
+        # -> NoAddition ['0.21', '0.0053', '0.41', '0.091']

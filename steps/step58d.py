@@ -1879,5 +1879,4 @@ if __name__ == "__main__":
 
     manual_seed(2)
     written = generate(net, letters.encode("The "), 300, context, temperature=0.5)
-    print(letters.decode(written).replace("\n", " "))
-    # -> ...
+    print(letters.decode(written).replace("\n", " "))  # -> ...

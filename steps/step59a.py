@@ -1867,26 +1867,13 @@ if __name__ == "__main__":
     both = one.embedding.weight.grad
     print("reading", reading[1, :3].numpy().round(4), " writing", writing[1, :3].numpy().round(4))
     # -> reading [-0.0127 -0.0096  0.0019]  writing [ 0.2882 -0.3819  0.049 ]
-    print("both   ", both[1, :3].numpy().round(4))
-    # -> both    [ 0.2755 -0.3915  0.0509]
+    print("both   ", both[1, :3].numpy().round(4))  # -> both    [ 0.2755 -0.3915  0.0509]
 
     # The state has both names, the optimizer gets the table once.
     tables = ("embedding.weight", "head.weight")
     print([name for name in one.state_dict() if name in tables])
     # -> ['embedding.weight', 'head.weight']
-    print([name for name, _ in one.named_parameters() if name in tables])
-    # -> ['embedding.weight']
-
-    # What a list with the table twice would do, in a step of 0.1:
-    for listed in ([one.head.weight], [one.head.weight, one.embedding.weight]):
-        table = copy.deepcopy(listed)
-        with no_grad():
-            for p in table:
-                p -= 0.1 * both
-        moved = (table[0] - one.head.weight).detach()
-        print("moved by", (moved / both)[1, :3].numpy().round(2), "times the gradient")
-        # -> moved by [-0.1 -0.1 -0.1] times the gradient
-        # -> moved by [-0.2 -0.2 -0.2] times the gradient
+    print([name for name, _ in one.named_parameters() if name in tables])  # -> ['embedding.weight']
 
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
     text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say

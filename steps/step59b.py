@@ -1881,8 +1881,7 @@ if __name__ == "__main__":
 
     manual_seed(0)
     net = GPT(len(letters), 32, 64, 4, 1)
-    fit_text(net, TextWindows(numbers[:cut], 32), 8, 500, lr=0.006)
-    # ->   step 500: loss ...
+    fit_text(net, TextWindows(numbers[:cut], 32), 8, 500, lr=0.006)  # ->   step 500: loss ...
 
     # How much probability have the likeliest letters, at 500 places of the rest of the text?
     with no_grad():

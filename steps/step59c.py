@@ -1926,8 +1926,7 @@ if __name__ == "__main__":
     small = "the step, the steps: a tester steps to the test\n" * 3
     print(split_words(small)[:8])
     # -> ['the', ' step', ',', ' the', ' steps', ':', ' a', ' tester']
-    print(merge(["t", "h", "e", "t", "h"], ("t", "h")))
-    # -> ['th', 'e', 'th']
+    print(merge(["t", "h", "e", "t", "h"], ("t", "h")))  # -> ['th', 'e', 'th']
     for count in (0, 5, 10):
         pieces = Pieces(small, count)
         numbers = pieces.encode("the tests stop")
@@ -1950,8 +1949,7 @@ if __name__ == "__main__":
 
     manual_seed(0)
     net = GPT(len(pieces), 32, 64, 4, 1)
-    fit_text(net, TextWindows(train, 32), 8, 700, lr=0.006)
-    # ->   step 500: loss ...
+    fit_text(net, TextWindows(train, 32), 8, 700, lr=0.006)  # ->   step 500: loss ...
     windows = TextWindows(held_out, 32)
     some = DataLoader(Subset(windows, list(range(0, len(windows), 128))), 64)
     loss = held_out_loss(net, some)
@@ -1959,5 +1957,4 @@ if __name__ == "__main__":
     # -> held out: 3.78 per token, 1.96 per letter
     manual_seed(1)
     written = generate(net, pieces.encode("The "), 160, 32, temperature=0.8, k=20)
-    print(" ".join(pieces.decode(written).split()))
-    # -> ...
+    print(" ".join(pieces.decode(written).split()))  # -> ...

@@ -349,7 +349,7 @@ if __name__ == "__main__":
     # -> RuntimeError value cannot be converted to tinytorch.uint8 without overflow: -1.0
     # -> RuntimeError value cannot be converted to tinytorch.float32 without overflow: 1e+300
     # -> RuntimeError value cannot be converted to tinytorch.int8 without overflow: 1j
-    # -> TypeError ...
+    # -> TypeError expected a Tensor or a number, not str
     print(checked_number(127, int8), checked_number(2.9, int8), checked_number(-1, uint8))
     # -> 127 2 255
     print(checked_number(float("inf"), float32))  # -> inf

@@ -515,7 +515,7 @@ if __name__ == "__main__":
     loss = compile(cross_entropy)
     x, target, ignoring = randn(2, 3), tensor([0, 1]), tensor([0, -100])
     loss(x, target)  # -> cross_entropy: compiled in ... s: 1 calls
-    loss(x, ignoring)  # -> cross_entropy: runs in eager: a check gave True: ...
+    loss(x, ignoring)  # -> cross_entropy: runs in eager: a check gave True: check(v4, False)
     os.environ["TINYTORCH_LOGS"] = "graph"
     compile(lambda x: x * 2)(ones(2))
     # -> forward

@@ -231,4 +231,4 @@ if __name__ == "__main__":
         except DistBackendError as error:
             print(str(error).strip())
     # -> rank 1, all_reduce: operands could not be broadcast together with shapes (2,) (3,)
-    # -> rank 0, all_reduce: ...
+    # -> rank 0, all_reduce: unsupported operand type(s) for +=: 'NoneType' and 'int'

@@ -195,7 +195,7 @@ if __name__ == "__main__":
         share = sum(labels[i] == 1 for i in drawn)
         print(f"{name}  common {'#' * ((100 - share) // 5):18}  rare {'#' * (share // 5)}")
     # -> shuffled  common ##################  rare ##
-    # -> weighted  common ...
+    # -> weighted  common #########           rare ###########
     counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
     print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
     wrong = WeightedRandomSampler([1 / 90, 1 / 10], 10_000)  # a weight for each class

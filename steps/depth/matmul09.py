@@ -285,5 +285,4 @@ if __name__ == "__main__":
     try:
         addmm(tensor(np.zeros((4, 2, 2), np.float32)), x, weight)
     except RuntimeError as error:
-        print(str(error).partition(":")[0])
-        # -> ...
+        print(str(error).partition(":")[0])  # -> expand([4, 2, 2], size=[2, 2])

@@ -1219,4 +1219,4 @@ if __name__ == "__main__":
     # -> %5 = divide(%0, %4)  float32[3]
     # -> return %5
     print([graph.run(np, [array, np.asarray(n)])[0][0].item() for n in (1.0, 2.0)])
-    # -> [10.0, 5.26315...]
+    # -> [10.0, 5.263157844543457]

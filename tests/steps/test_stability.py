@@ -46,6 +46,17 @@ def test_a_promise_that_a_hash_seed_breaks(make):
     assert "with hash seed 1, 1 thread:\nstep 01, line " in first and "promised  ['a', 'b'" in first
 
 
+def test_a_long_line_may_be_shortened(make):
+    demo = """
+print("a " * 50)  # -> a a ...
+print("a " * 50)  # -> ...
+print("a " * 20)  # -> a a ...
+print("at step01.py:3")  # -> at ...
+"""
+    bare, short = complaints(make, demo=demo)
+    assert "line 15: prints the same" in bare and "line 16: prints the same" in short
+
+
 def test_it_runs_only_where_it_is_asked_for(make):
     curriculum = make({1: step_text(1, "x = 1", 'print("one")  # -> ...')})
     names = [name for name, *_ in check_all(curriculum, curriculum.steps)]

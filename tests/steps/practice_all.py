@@ -1,0 +1,161 @@
+"""All exercises of Part I: is each start refused, each solution right, and each mutant seen?
+
+    python -m tests.steps.practice_all          (or: make practice-all)
+
+It prints a line for each exercise that is not as it should be, then the figures.
+"""
+
+import ast
+import random
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from steps.companion.curriculum import Curriculum
+from steps.companion.difference import Difference
+from steps.companion.exercise import exercise_of
+from steps.companion.practice import check_file, file_of
+from steps.companion.promises import AT_ONCE
+
+ROOT = Path(__file__).resolve().parents[2]
+SEED, DRAWN = 22, 30  # of the mutants
+_SWAPPED = (ast.Sub, ast.Div, ast.MatMult, ast.Pow, ast.FloorDiv)
+_ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def sandbox(folder):
+    """The curriculum in a folder of its own, so that no practice file of the repository is
+    touched."""
+    for name in ("steps", "tinytorch"):
+        (folder / name).symlink_to(ROOT / name)
+    return Curriculum(folder)
+
+
+def part_one(curriculum):
+    """The steps 01 to 60c."""
+    return [step for step in curriculum.steps if not step.run and step.number.topic <= 60]
+
+
+def exercises(curriculum):
+    found = (exercise_of(curriculum, step) for step in part_one(curriculum))
+    return [each for each in found if each]
+
+
+def verdict_on(curriculum, exercise, text):
+    """What the check says of a text."""
+    path = curriculum.root / file_of(exercise)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return check_file(curriculum, exercise)
+
+
+def mutants(exercise):
+    """The solution with one mistake in a line that the reader writes: [(line, text)].
+
+    Swapped operands, = for +=, a sign. Operands whose order does not matter are left alone.
+    """
+    source, found = exercise.step.source, []
+    texts = [node for node in ast.walk(source.tree) if isinstance(node, ast.JoinedStr)]
+    inside = {node for text in texts for node in ast.walk(text)}
+    spans = {n: task for task in exercise.tasks for n in source.definitions[task.name].span}
+    for node in ast.walk(source.tree):
+        task = spans.get(getattr(node, "lineno", 0))
+        if task is None or node in inside or source.code.get(node.lineno) not in task.lines:
+            continue
+        if (change := _mutated(node)) and node.lineno == node.end_lineno:
+            line = source.lines[node.lineno - 1].encode()
+            line = line[: node.col_offset] + change.encode() + line[node.end_col_offset :]
+            lines = list(source.lines)
+            lines[node.lineno - 1] = line.decode()
+            found.append((node.lineno, "\n".join([*lines, ""])))
+    return found
+
+
+def _mutated(node):
+    """The text of a node with a mistake; nothing where there is none to make."""
+    match node:
+        case ast.AugAssign(target=target, value=value):
+            return f"{ast.unparse(target)} = {ast.unparse(value)}"
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return f"({ast.unparse(operand)})"
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _SWAPPED):
+            return f"({ast.unparse(ast.BinOp(right, op, left))})"
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _ORDERED):
+            return f"({ast.unparse(ast.Compare(right, [op], [left]))})"
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if not _joins(left, right):
+            return f"({ast.unparse(ast.BinOp(left, ast.Sub(), right))})"
+    return None
+
+
+def _joins(*operands):
+    """Whether + joins texts or lists, where - would only be an error."""
+    return any(
+        isinstance(each, (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp))
+        or isinstance(each, ast.Constant)
+        and isinstance(each.value, str)
+        for each in operands
+    )
+
+
+def drawn_mutants(found, count=DRAWN):
+    """One mutant of each of some exercises, drawn by a fixed seed: [(exercise, line, text)]."""
+    draw = random.Random(SEED)
+    able = [(exercise, mutants(exercise)) for exercise in found]
+    able = [each for each in able if each[1]]
+    chosen = draw.sample(able, min(count, len(able)))
+    return [(exercise, *draw.choice(texts)) for exercise, texts in chosen]
+
+
+class Trial:
+    """What came of one exercise: complaints, the seconds of its solution, and its mutants."""
+
+    def __init__(self, curriculum, exercise):
+        self.complaints, label = [], exercise.step.label
+
+        def refused(text, what):
+            verdict = verdict_on(curriculum, exercise, text)
+            if verdict.ok:
+                self.complaints.append(f"{label}: {what} is not refused")
+            return not verdict.ok
+
+        began = time.process_time()
+        refused(exercise.start(), "the start")
+        for task in exercise.tasks if len(exercise.tasks) > 1 else ():
+            refused(exercise.start((task,)), f"the solution without {task.name}")
+        began = time.perf_counter()
+        verdict = verdict_on(curriculum, exercise, exercise.step.source.text)
+        self.seconds = time.perf_counter() - began
+        if not verdict.ok:
+            self.complaints.append(f"{label}: its solution is refused: {verdict.lines}")
+        self.seen = self.mutants = 0
+        for _, line, text in drawn_mutants([exercise]):
+            self.mutants += 1
+            if text.splitlines()[line - 1].strip() in UNSEEN.get(str(exercise.step.number), {}):
+                self.mutants -= 1
+                continue
+            row = text.splitlines()[line - 1].strip()
+            self.seen += refused(text, f"a mutant, {row!r} in line {line},")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        curriculum = sandbox(Path(folder))
+        steps, found = part_one(curriculum), exercises(curriculum)
+        able = [step for step in steps if Difference(curriculum, step).changes]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            trials = []
+            for trial in pool.map(lambda each: Trial(curriculum, each), found):
+                trials.append(trial)
+                for complaint in trial.complaints:
+                    print(complaint, flush=True)
+    slow = [e.step.number for e, t in zip(found, trials, strict=True) if t.seconds > 1]
+    print(f"{len(found)} exercises; {len(able)} of {len(steps)} steps change a definition")
+    print(f"{sum(t.seen for t in trials)} of {sum(t.mutants for t in trials)} mutants are seen")
+    print("solutions that take more than a second:", *slow)
+    return 1 if any(trial.complaints for trial in trials) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -145,13 +145,13 @@ def _new_task(source, name, node):
     first = min([body[0].lineno, *(each.lineno for each in getattr(body[0], "decorator_list", []))])
     column = body[0].col_offset
     head = source.lines[definition.first - 1 : first - 1]
-    own = source.lines[first - 1][:column].rstrip()
-    if own:  # `def f(x): return x`
-        head, column = [*head, own], node.col_offset + 4
+    lines = [source.code[n] for n in range(first, definition.last + 1) if n in source.code]
+    if own := source.lines[first - 1][:column].strip():  # `def f(x): return x`
+        head, lines[0] = [*head, " " * node.col_offset + own], lines[0][column:]
+        column = node.col_offset + 4
     while head[-1].strip() == "" or head[-1].lstrip().startswith("#"):
         head.pop()
     hole = " " * column + f'raise NotImplementedError("{HOLE}{name}")'
-    lines = [source.code[n] for n in range(first, definition.last + 1) if n in source.code]
     return Task(name, True, "\n".join([*head, hole]), tuple(lines))
 
 

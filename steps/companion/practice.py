@@ -32,6 +32,7 @@ class Verdict:
 
     ok: bool
     lines: list[str] = field(default_factory=list)
+    seconds: float = 0.0  # that it ran
 
 
 def asked_exercise(curriculum: Curriculum, step: Step) -> Exercise:
@@ -132,7 +133,9 @@ def check_file(curriculum: Curriculum, exercise: Exercise) -> Verdict:
         return Verdict(False, [f"{FOLDER}/{error}"])
     if not source.text.strip():
         return Verdict(False, [f"{name} is empty. Begin anew: {COMMAND} {number} --again"])
-    verdict = _judged(exercise, source, _run(curriculum, exercise, path))
+    outcome = _run(curriculum, exercise, path)
+    verdict = _judged(exercise, source, outcome)
+    verdict.seconds = outcome.seconds
     if verdict.ok:
         note(curriculum, exercise.step, solved=True)
     return verdict

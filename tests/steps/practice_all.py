@@ -9,7 +9,6 @@ import ast
 import random
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -137,12 +136,12 @@ class Trial:
         refused(exercise.start(), "the start")
         for task in exercise.tasks if len(exercise.tasks) > 1 else ():
             refused(exercise.start((task,)), f"the solution without {task.name}")
-        began = time.perf_counter()
         verdict = verdict_on(curriculum, exercise, exercise.step.source.text)
-        self.seconds = time.perf_counter() - began
+        self.seconds = verdict.seconds
         if not verdict.ok:
             self.complaints.append(f"{label}: its solution is refused: {verdict.lines}")
-        self.seen = self.mutants = 0
+        self.right = not self.complaints
+        self.seen = self.mutants = 0  # mutants that mean the same do not count
         for _, line, text in drawn_mutants([exercise]):
             row = text.splitlines()[line - 1].strip()
             if row not in UNSEEN:
@@ -162,7 +161,9 @@ def main():
                 for complaint in trial.complaints:
                     print(complaint, flush=True)
     slow = [e.step.number for e, t in zip(found, trials, strict=True) if t.seconds > 1]
+    right = sum(trial.right for trial in trials)
     print(f"{len(found)} exercises; {len(able)} of {len(steps)} steps change a definition")
+    print(f"{right} exercises are refused unsolved, and with one part unsolved, and right solved")
     print(f"{sum(t.seen for t in trials)} of {sum(t.mutants for t in trials)} mutants are seen")
     print("solutions that take more than a second:", *slow)
     return 1 if any(trial.complaints for trial in trials) else 0

@@ -46,7 +46,6 @@ class Exercise:
     """A step, and the definitions of it that are left to the reader."""
 
     step: Step
-    before: str  # the label of the step before, "step 13"
     tasks: tuple[Task, ...]
 
     @property
@@ -96,24 +95,19 @@ def exercise_of(curriculum: Curriculum, step: Step) -> Exercise | None:
         CurriculumError: `practice` in curriculum.toml names what the step does not write, or more
             than an exercise may have.
     """
-    difference = Difference(curriculum, step)
-    tasks = _tasks(difference)
+    tasks = _tasks(Difference(curriculum, step))
     chosen = _central(tasks, step) if step.practice is None else _named(tasks, step)
-    before = difference.before.label if difference.before else ""
-    return Exercise(step, before, tuple(chosen)) if chosen else None
-
-
-def has_changes(curriculum: Curriculum, step: Step) -> bool:
-    """Whether a step writes or changes a function."""
-    return bool(_tasks(Difference(curriculum, step)))
+    return Exercise(step, tuple(chosen)) if chosen else None
 
 
 def _tasks(difference) -> list[Task]:
-    """All functions and methods that the step writes or changes, in order."""
+    """All functions and methods that the step writes or changes, in order, but for those that the
+    demo cannot run."""
     found = []
     for name, definition in difference.new.definitions.items():
-        if definition.kind == "function" and (task := _task(difference, name)):
-            found.append(task)
+        if definition.kind == "function" and name not in difference.step.unrun:
+            if task := _task(difference, name):
+                found.append(task)
     return found
 
 
@@ -133,7 +127,8 @@ def _task(difference, name):
     added = [line.text for line in changed if line.mark == "+"]
     text = with_renames(old.definitions[former].text, renames)
     indent = " " * 4 if difference.new.definitions[name].owner else ""
-    note = f"# {HOLE}as it was in {difference.before.label}, to be changed"
+    earlier = difference.resumed.get(name.partition(".")[0], difference.before)
+    note = f"# {HOLE}as it was in {earlier.label}, to be changed"
     start = textwrap.indent(f"{note}\n{textwrap.dedent(text)}", indent)
     lines = tuple(added or [line.text for line in changed])
     return Task(name, False, start, lines, goes=not added)

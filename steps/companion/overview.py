@@ -42,13 +42,13 @@ def overview(curriculum: Curriculum) -> str:
         rows += [f"last   {read[-1].label}: {title_of(read[-1])}"]
         rows += ["       " + line for line in beside_line(curriculum, read[-1])]
         rows += ["       " + line for line in practice_line(curriculum, read[-1])]
+    if count := len(solved(curriculum)):
+        rows.append(f"done   {count} exercise{'s' if count != 1 else ''} solved")
     if len(read) < len(road):
         step = road[len(read)]
         rows.append(f"next   {step.label}: {title_of(step)}, {told(minutes(curriculum, step))}")
         if step.stage and not any(each.stage == step.stage for each in read):
             rows.append(f"       It begins stage {step.stage.number}: {step.stage.title}.")
-    if count := len(solved(curriculum)):
-        rows.append(f"done   {count} exercise{'s' if count != 1 else ''} solved")
     rows += ["", "python -m steps next     show it"] if len(read) < len(road) else [""]
     rows += ["python -m steps list     all steps", "python -m steps --help   all commands"]
     return "\n".join(rows)

@@ -90,7 +90,7 @@ def _write(curriculum, exercise, name, text):
     """Write a file of the exercise, and beside it what `import tinytorch` finds."""
     path = curriculum.root / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", newline="\n")
     for shim in ("tinytorch.py", "depth/tinytorch.py") if exercise.step.run else ():
         found = (curriculum.folder / shim).read_text(encoding="utf-8")
         (curriculum.root / FOLDER / shim).write_text(found, encoding="utf-8")

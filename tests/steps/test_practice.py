@@ -364,6 +364,11 @@ def test_what_is_no_task(make):
     assert exercise(make, "NAME = 1") is None  # Box is removed
 
 
+def test_what_the_demo_cannot_run_is_no_task(make):
+    toml = '[step.02]\nunrun = ["total", "Box.plus"]\nwhy = "no program"\n'
+    assert names(exercise(make, MORE, toml=toml)) == ["Box.get"]
+
+
 def test_a_wrapper_is_the_last_choice(make):
     lines = "\n".join(f"    n += {i}" for i in range(5))
     text = f"def long(n):\n{lines}\n    return n\n\n\ndef box(n):\n    return Box.apply(n)"

@@ -1595,13 +1595,8 @@ if __name__ == "__main__":
     import gzip
     import pathlib
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     print(len(text), "letters,", len(letters), "different")  # -> 320458 letters, 93 different
     numbers = letters.encode("gradient")

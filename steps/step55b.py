@@ -1628,13 +1628,8 @@ if __name__ == "__main__":
     print((embedding.weight.grad / embedding.weight.detach())[:, 0].tolist())
     # -> [4.0, 2.0, 6.0, -0.0]
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     numbers = letters.encode(text)
     cut = len(numbers) * 9 // 10

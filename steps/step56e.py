@@ -1,11 +1,12 @@
 """Step 56e: An LSTM writes
 
 All parts are there for a network that writes: letters as numbers (55a), a row for each (55b), a
-memory that lasts (56d), and a Linear from the memory to the scores of the next letter. Three small
+memory that lasts (56d), and a Linear from the memory to the scores of the next letter. Four small
 functions are left, which every network of this stage uses:
 
 - text_loss: net(x) gives scores [n, t, letters], behind each letter of x those of the next one. All
   t answers count, so a window of 32 letters has 32 examples in it.
+- fit_text: the loop of step 49, for so many batches. (islice stops before the epoch ends.)
 - held_out_loss: its mean over a loader of unseen text.
 - generate: scores of the next letter, draw it, put it behind the text, and again. It reads the last
   `context` letters anew each time. That is not the fastest way, but it serves any network.
@@ -26,7 +27,7 @@ reason, beside the memory that fades, for what begins in step 57a.
 
 The trap: without detach or no_grad, `generate` would keep the graph of each letter that it writes.
 
-New: text_loss, held_out_loss, generate, softmax.
+New: text_loss, fit_text, held_out_loss, generate, softmax.
 Try: temperature 0.1 and 2.
 """
 
@@ -1698,6 +1699,19 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1736,12 +1750,6 @@ if __name__ == "__main__":
         # -> [[0.09, 0.2447, 0.6652], [0.0, 0.2689, 0.7311]]
         # -> [[0.0159, 0.1173, 0.8668], [0.0, 0.1192, 0.8808]]
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
     class LSTMText(Module):
         """An LSTM that says for each letter of a text which one comes next."""
 
@@ -1758,7 +1766,8 @@ if __name__ == "__main__":
                 states.append(state[0])
             return self.head(stack(states, 1))
 
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     numbers = letters.encode(text)
     cut = len(numbers) * 9 // 10
@@ -1766,7 +1775,7 @@ if __name__ == "__main__":
     some = DataLoader(Subset(held_out, list(range(0, len(held_out), 128))), 64)
 
     manual_seed(0)
-    net, steps = LSTMText(len(letters), 128), 150
+    net = LSTMText(len(letters), 128)
     print(np.sum([p.numel() for p in net.parameters()]), "numbers to learn")
     # -> 155997 numbers to learn
     print(f"before: {held_out_loss(net, some):.2f}, a guess: {np.log(len(letters)):.2f}")
@@ -1774,22 +1783,7 @@ if __name__ == "__main__":
     print(repr(letters.decode(generate(net, letters.encode("The "), 40, 32))))
     # -> ...
 
-    optimizer = AdamW(net.parameters(), lr=0.02)
-    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    loader = DataLoader(train, 32, shuffle=True)
-    for step, (x, t) in zip(range(1, steps + 1), loader, strict=False):
-        loss = text_loss(net, x, t)
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step in (10, 50, 100, 150):
-            print(f"step {step}: loss {loss.item():.2f}")
-            # -> ...
-            # -> ...
-            # -> ...
-            # -> ...
+    fit_text(net, train, 32, 150, lr=0.02)
     print(f"held out: {held_out_loss(net, some):.1f}; the table of pairs has 2.589")
     # -> held out: 2.0; the table of pairs has 2.589
     for temperature in (1.0, 0.5):

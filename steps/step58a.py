@@ -1693,6 +1693,19 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()

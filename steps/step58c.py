@@ -1692,6 +1692,19 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1822,13 +1835,8 @@ if __name__ == "__main__":
     import gzip
     import pathlib
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     texts = [line[:33] for line in text.split("\n") if len(line) > 60][:400:50]
     for line in texts:

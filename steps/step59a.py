@@ -1694,6 +1694,24 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    losses = []
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
+        if len(losses) % 500 == 0:
+            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1860,13 +1878,8 @@ if __name__ == "__main__":
         # -> moved by [-0.1 -0.1 -0.1] times the gradient
         # -> moved by [-0.2 -0.2 -0.2] times the gradient
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     numbers = letters.encode(text)
     cut = len(numbers) * 9 // 10
@@ -1880,20 +1893,11 @@ if __name__ == "__main__":
             super().__init__(*sizes)
             self.head = Linear(64, len(letters), bias=False)
 
-    steps = 300
     for kind in (TwoTables, GPT):
         manual_seed(0)
         net = kind(len(letters), 32, 64, 4, 1)
         total = np.sum([p.numel() for p in net.parameters()])
-        optimizer = AdamW(net.parameters(), lr=0.006)
-        schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-        for x, t in itertools.islice(DataLoader(train, 8, shuffle=True), steps):
-            loss = text_loss(net, x, t)
-            optimizer.zero_grad()
-            loss.backward()
-            clip_grad_norm_(net.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
+        fit_text(net, train, 8, 300, lr=0.006)
         print(f"{kind.__name__:9} {total} numbers: held out {held_out_loss(net, some):.2f}")
         # -> TwoTables 62016 numbers: held out 2.38
         # -> GPT       56064 numbers: held out 2.51

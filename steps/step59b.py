@@ -1697,6 +1697,24 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    losses = []
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
+        if len(losses) % 500 == 0:
+            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1845,31 +1863,16 @@ if __name__ == "__main__":
     print([round(p, 4) for p in where(x < values[-1], -np.inf, x).softmax(0).tolist()])
     # -> [0.5065, 0.0, 0.3072, 0.0, 0.1863, 0.0]
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     numbers = letters.encode(text)
     cut = len(numbers) * 9 // 10
 
     manual_seed(0)
-    steps = 500
     net = GPT(len(letters), 32, 64, 4, 1)
-    optimizer = AdamW(net.parameters(), lr=0.006)
-    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    loader = DataLoader(TextWindows(numbers[:cut], 32), 8, shuffle=True)
-    for x, t in itertools.islice(loader, steps):
-        loss = text_loss(net, x, t)
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        loss = None
+    fit_text(net, TextWindows(numbers[:cut], 32), 8, 500, lr=0.006)
+    # ->   step 500: loss ...
 
     # How much probability have the likeliest letters, at 500 places of the rest of the text?
     with no_grad():

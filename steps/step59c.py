@@ -1702,6 +1702,24 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    losses = []
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
+        if len(losses) % 500 == 0:
+            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1908,13 +1926,8 @@ if __name__ == "__main__":
         # -> 5 ['the', ' ', 'te', 's', 't', 's', ' ', 's', 't', 'o', 'p']
         # -> 10 ['the', ' te', 's', 't', 's', ' ', 's', 't', 'o', 'p']
 
-    def load_text():
-        """The explanations of many steps like this one, as one text."""
-        here = pathlib.Path(__file__).resolve().parent
-        packed = [*here.glob("lessons.txt.gz"), *here.glob("../tinytorch/datasets/lessons.txt.gz")]
-        return gzip.decompress(packed[0].read_bytes()).decode()
-
-    text = load_text()
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
+    text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     cut = len(text) * 9 // 10
     every_letter = "".join(sorted(set(text)))  # also those that only occur in the last tenth
     pieces = Pieces(text[:cut] + every_letter, 200)
@@ -1926,19 +1939,9 @@ if __name__ == "__main__":
     # -> 0.52 tokens a letter; True
 
     manual_seed(0)
-    steps = 700
     net = GPT(len(pieces), 32, 64, 4, 1)
-    optimizer = AdamW(net.parameters(), lr=0.006)
-    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
-    loader = DataLoader(TextWindows(train, 32), 8, shuffle=True)
-    for x, t in itertools.islice(loader, steps):
-        loss = text_loss(net, x, t)
-        optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        loss = None
+    fit_text(net, TextWindows(train, 32), 8, 700, lr=0.006)
+    # ->   step 500: loss ...
     windows = TextWindows(held_out, 32)
     some = DataLoader(Subset(windows, list(range(0, len(windows), 128))), 64)
     loss = held_out_loss(net, some)

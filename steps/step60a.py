@@ -1695,6 +1695,24 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    losses = []
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
+        if len(losses) % 500 == 0:
+            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1924,14 +1942,10 @@ if __name__ == "__main__":
         y.sum().backward(create_graph=True)
         slope, x.grad = x.grad, None
         slope.sum().backward()
-        for name, result in (("value", y), ("slope", slope), ("its slope", x.grad)):
-            print(f"{function.__name__:8} {name:9}", result.detach().numpy().round(4))
-            # -> composed value     [-0.0454 -0.1543  0.1854  1.3996]
-            # -> composed slope     [-0.0861  0.1326  0.7323  1.1277]
-            # -> composed its slope [-0.1079  0.6155  0.7281 -0.0305]
-            # -> one_node value     [-0.0454 -0.1543  0.1854  1.3996]
-            # -> one_node slope     [-0.0861  0.1326  0.7323  1.1277]
-            # -> one_node its slope [-0.1079  0.6155  0.7281 -0.0305]
+        row = [round(result[0].item(), 4) for result in (y, slope, x.grad)]
+        print(f"{function.__name__:8} at -2: value, slope, its slope", row)
+        # -> composed at -2: value, slope, its slope [-0.0454, -0.0861, -0.1079]
+        # -> one_node at -2: value, slope, its slope [-0.0454, -0.0861, -0.1079]
 
     # The activations of a block of the GPT: 8 texts of 32 letters, 256 numbers for each letter.
     manual_seed(0)

@@ -1696,6 +1696,24 @@ def text_loss(net, x, t):
     return cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
 
 
+def fit_text(net, windows, batch_size, steps, lr):
+    """So many batches of windows, from all over the text."""
+    optimizer = AdamW(net.parameters(), lr=lr)
+    schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
+    losses = []
+    for x, t in itertools.islice(DataLoader(windows, batch_size, shuffle=True), steps):
+        loss = text_loss(net, x, t)
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        loss = None  # lets go of this graph before the next one is built
+        if len(losses) % 500 == 0:
+            print(f"  step {len(losses)}: loss {np.mean(losses[-100:]):.1f}", flush=True)
+
+
 def held_out_loss(net, loader):
     """The mean of text_loss over all batches, in evaluation."""
     net.eval()
@@ -1971,20 +1989,12 @@ if __name__ == "__main__":
         (y * weights).sum().backward(create_graph=True)
         slope, x.grad = x.grad, None
         (slope * slope).sum().backward()
-        for name, result in (("value", y), ("slope", slope), ("its slope", x.grad)):
-            print(f"{function.__name__:11} {name:9}", result[1].detach().numpy().round(4))
-            # -> old_softmax value     [0.5465 0.122  0.3315]
-            # -> old_softmax slope     [ 0.5623 -0.2404 -0.3219]
-            # -> old_softmax its slope [-0.0823  0.0814  0.0009]
-            # -> new_softmax value     [0.5465 0.122  0.3315]
-            # -> new_softmax slope     [ 0.5623 -0.2404 -0.3219]
-            # -> new_softmax its slope [-0.0823  0.0814  0.0009]
-            # -> old_norm    value     [ 1.069  -1.3363  0.2673]
-            # -> old_norm    slope     [ 0.6873  0.3436 -1.0308]
-            # -> old_norm    its slope [-5.9823  0.3148  5.6675]
-            # -> new_norm    value     [ 1.069  -1.3363  0.2673]
-            # -> new_norm    slope     [ 0.6873  0.3436 -1.0308]
-            # -> new_norm    its slope [-5.9823  0.3148  5.6675]
+        row = [round(result[1, 0].item(), 4) for result in (y, slope, x.grad)]
+        print(function.__name__, "at the first number: value, slope, its slope", row)
+        # -> old_softmax at the first number: value, slope, its slope [0.5465, 0.5623, -0.0823]
+        # -> new_softmax at the first number: value, slope, its slope [0.5465, 0.5623, -0.0823]
+        # -> old_norm at the first number: value, slope, its slope [1.069, 0.6873, -5.9823]
+        # -> new_norm at the first number: value, slope, its slope [1.069, 0.6873, -5.9823]
 
     # 4 heads of 8 texts of 32 letters for softmax, 256 rows of 64 numbers for the norm.
     manual_seed(0)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,46 @@ def test_readme_tells_the_hours_that_the_companion_computes():
     assert len(HOURS_ROW.findall(README)) >= len(CURRICULUM["stage"])
     assert len(HOURS_TEXT.findall(README)) == 1
     assert tables(Curriculum(ROOT))["README.md"] == README, "python -m steps readme"
+
+
+CHINESE = (ROOT / "README.zh.md").read_text(encoding="utf-8")
+
+
+def test_the_chinese_readme_has_the_same_commands():
+    """Line for line. What stands beside a command, after two spaces, is in its own language."""
+
+    def commands(text):
+        blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M)
+        return [[re.split(r"  +(?!#)", line)[0] for line in each.splitlines()] for each in blocks]
+
+    assert commands(CHINESE) == commands(README)
+    words = [Counter(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S)))
+             for text in (CHINESE, README)]  # fmt: skip
+    assert words[0] == words[1]
+
+
+def test_the_chinese_readme_has_the_same_tables_and_links():
+    """Each row has the same numbers and names; each link goes to the same place."""
+
+    def rows(text):
+        return [re.findall(r"[\d.,-]*\d", row) for row in re.findall(r"^\|.*\|$", text, re.M)]
+
+    def links(text):
+        return Counter(re.findall(r"\]\(([^)]+)\)|^\[.*?\]: (.*)", text, re.M))
+
+    assert rows(CHINESE) == rows(README)
+    ours, theirs = links(CHINESE), links(README)
+    assert ours - theirs == {("README.md", ""): 1} and theirs - ours == {("README.zh.md", ""): 1}
+    assert [len(re.findall(f"^{mark} ", CHINESE, re.M)) for mark in ("#", "##", "-", "1.")] == [
+        len(re.findall(f"^{mark} ", README, re.M)) for mark in ("#", "##", "-", "1.")
+    ]
+
+
+def test_the_chinese_readme_tells_the_same_hours():
+    from steps.companion.curriculum import Curriculum
+    from steps.companion.overview import tables
+
+    assert tables(Curriculum(ROOT))["README.zh.md"] == CHINESE, "python -m steps readme"
 
 
 def test_readme_names_runs_in_depth_that_exist_and_all_of_them_lie_between_them():

@@ -26,7 +26,16 @@ from .roads import Roads, defaults
 from .wrapping import wrapped
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
-PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
+PLACES = (
+    "README.md",
+    "README.zh.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "docs",
+    "benchmarks",
+    "examples",
+    "notebooks",
+)
 PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
 ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ".tsv", ""}

@@ -13,6 +13,7 @@ In notebooks/depth/ the root is "../..".
 from __future__ import annotations
 
 import html
+import re
 import types
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from .hunks import Line, hunks
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = 40  # lines: a longer difference is folded
 PRE = "font-family:monospace;font-size:12px;line-height:1.3;overflow-x:auto;margin:4px 0"
+TITLE = 26  # pixels: the height of a title in a picture that plays
 ADDED, REMOVED = "rgba(46,160,67,0.22)", "rgba(248,81,73,0.22)"
 
 
@@ -198,6 +200,40 @@ class Stack:
 def stack(pictures: dict[str, Picture]) -> Stack:
     """Show several drawings in one output: {title: drawing}."""
     return Stack(pictures)
+
+
+def play(pictures: dict[str, Picture], seconds: float = 2.0) -> Picture:
+    """Show drawings one after another, again and again: {title: drawing}, each for some seconds.
+
+    The browser plays the picture by itself. Where it does not, the last drawing is seen.
+    """
+    whole, count = seconds * len(pictures), len(pictures)
+    sizes = [size_of(each.svg) for each in pictures.values()]
+    width, height = (max(size) for size in zip(*sizes, strict=True))
+    height += TITLE
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="14">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for number, (title, each) in enumerate(pictures.items()):
+        shown = ["visible" if n == number else "hidden" for n in range(count)]
+        first = "visible" if number == count - 1 else "hidden"  # where nothing moves
+        parts += [
+            f'<g visibility="{first}"><animate attributeName="visibility" '
+            f'values="{";".join(shown)}" dur="{whole:g}s" calcMode="discrete" '
+            'repeatCount="indefinite"/>',
+            f'<text x="8" y="17" fill="#24292f">{number + 1}. {html.escape(title)}</text>',
+            each.svg.replace("<svg ", f'<svg y="{TITLE}" ', 1),
+            "</g>",
+        ]
+    return Picture("\n".join([*parts, "</svg>", ""]), f"{count} pictures: {', '.join(pictures)}")
+
+
+def size_of(svg: str) -> tuple[int, int]:
+    """The width and the height of a drawing, in pixels."""
+    found = re.search(r'width="(\d+)" height="(\d+)"', svg)
+    return int(found[1]), int(found[2])
 
 
 def variable_graph(y, names=None, box=None, fill=None) -> str:

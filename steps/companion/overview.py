@@ -20,9 +20,10 @@ BAR = 32  # columns
 # A row of README.md, | 7 | Networks | 41-44 | 1 |, or of several stages, whose first cell is 1-10;
 # and a sentence of it.
 HOURS_ROW = re.compile(
-    r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come)(?= \|)", re.MULTILINE
+    r"^(\| (\d+)(?:-(\d+))? \|[^|]+\|[^|]+\| )(?:[\d.]+|to come|待写)(?= \|)", re.MULTILINE
 )
-HOURS_TEXT = re.compile(r"(Part I takes about )[\d.]+(?= hours)")
+HOURS_TEXT = re.compile(r"(Part I takes about |第一部分大约需要 )[\d.]+(?= hours| 小时)")
+READMES = {"README.md": "to come", "README.zh.md": "待写"}  # and what is said where no step is
 PART_I = 1, 10  # stages
 
 
@@ -155,8 +156,8 @@ def title_of(step: Step) -> str:
 
 
 def tables(curriculum: Curriculum) -> dict[str, str]:
-    """The tables of both roads, by file: they say what is in the two folders, and README.md, where
-    it has a table of stages, how long they take."""
+    """The tables of both roads, by file: they say what is in the two folders, and each README,
+    where it has a table of stages, how long they take."""
     road = main_road(curriculum)
     found = [
         "# The main road",
@@ -193,18 +194,19 @@ def tables(curriculum: Curriculum) -> dict[str, str]:
             found += [f"{_size(curriculum, steps)}; beside step {after}.", ""]
             found += _table(curriculum, steps)
         files["steps/depth/README.md"] = "\n".join(found) + "\n"
-    readme = curriculum.root / "README.md"
-    if readme.exists() and HOURS_ROW.search(text := readme.read_text(encoding="utf-8")):
-        files["README.md"] = _with_hours(curriculum, text)
+    for name, to_come in READMES.items():
+        readme = curriculum.root / name
+        if readme.exists() and HOURS_ROW.search(text := readme.read_text(encoding="utf-8")):
+            files[name] = _with_hours(curriculum, text, to_come)
     return files
 
 
-def _with_hours(curriculum, text):
-    """README.md with the hours of today, to half an hour; "to come" where no step is there."""
+def _with_hours(curriculum, text, to_come):
+    """The text of a README with the hours of today, to half an hour."""
 
     def of(first, last):
         steps = [s for s in main_road(curriculum) if s.stage and first <= s.stage.number <= last]
-        return f"{round(minutes_of(curriculum, steps) / 30) / 2:g}" if steps else "to come"
+        return f"{round(minutes_of(curriculum, steps) / 30) / 2:g}" if steps else to_come
 
     def row(match):
         first = int(match[2])

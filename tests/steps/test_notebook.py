@@ -1,6 +1,7 @@
 """What the notebooks share: loading, showing, drawing and checking."""
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from steps.companion.notebook import (
     draw,
     functions_behind,
     load,
+    play,
     show,
     stack,
     tensor_graph,
@@ -109,6 +111,21 @@ def test_the_recorded_graph_of_a_tensor():
 def test_pictures_below_one_another():
     shown = stack({"one < two": draw("digraph {\na -> b\n}"), "two": draw("digraph {\na\n}")})
     assert shown._repr_html_().count("<img") == 2 and "one &lt; two" in shown._repr_html_()
+
+
+def test_pictures_that_play():
+    """Each is visible for its part of the time, and the last one where nothing plays."""
+    drawings = {"a < b": draw("digraph {a -> b}"), "two": draw("digraph {a -> b; b -> c}")}
+    found = ElementTree.fromstring(play(drawings, 1.5).svg)
+    name = "{http://www.w3.org/2000/svg}"
+    groups = [each for each in found if each.tag == name + "g"]
+    moves = [group.find(name + "animate").attrib for group in groups]
+    assert [each["values"] for each in moves] == ["visible;hidden", "hidden;visible"]
+    assert {each["dur"] for each in moves} == {"3s"}
+    assert [group.attrib["visibility"] for group in groups] == ["hidden", "visible"]
+    assert [group.find(name + "text").text for group in groups] == ["1. a < b", "2. two"]
+    widths = [int(group.find(name + "svg").attrib["width"]) for group in groups]
+    assert int(found.attrib["width"]) == max(widths) and widths[0] < widths[1]
 
 
 def test_check_names_the_first_part_that_fails(capsys):

@@ -146,7 +146,7 @@ def _run(curriculum, exercise, path) -> Outcome:
     source, demo = Source(path), exercise.step.source.demo
     if _same(source.demo, demo):
         return _run_at(curriculum, exercise.step, path)
-    other = path.with_name(f"{path.stem}_check.py")
+    other = path.with_name(f".{path.stem}_check.py")
     text = "\n".join([*source.lines[: source.demo_first - 1], *demo, ""])
     other.write_text(text, encoding="utf-8")
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from steps.companion import practice
+from steps.companion.checks import check_form
 from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.exercise import LINES, MOST, exercise_of
@@ -382,10 +383,19 @@ def test_curriculum_names_the_tasks(make):
     assert exercise(make, MORE, toml="[step.02]\npractice = []\n") is None
     with pytest.raises(CurriculumError, match="does not write or change 'Box.__init__'"):
         exercise(make, MORE, toml='[step.02]\npractice = ["Box.__init__"]\n')
+    with pytest.raises(CurriculumError, match="practice is not a list"):
+        exercise(make, MORE, toml='[step.02]\npractice = "total"\n')
     text = MORE + "\n\ndef more():\n    return 1\n"
     toml = '[step.02]\npractice = ["Box.get", "Box.plus", "total", "more"]\n'
     with pytest.raises(CurriculumError, match="4 definitions with 4 lines; at most 3 with 20"):
         exercise(make, text, toml=toml)
+
+
+def test_check_tells_of_a_name_that_is_gone(make):
+    curriculum = make(steps(), toml='[step.02]\npractice = ["gone"]\n')
+    (complaint,) = check_form(curriculum, curriculum.step(2))
+    assert "[step.02] practice: the step does not write or change 'gone'" in str(complaint)
+    assert practice.practice_line(curriculum, curriculum.step(2)) == []  # reading goes on
 
 
 def test_a_renamed_class_and_a_method_that_became_a_function(make):

@@ -17,8 +17,8 @@ AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
 # In a container the user is often root. Jupyter refuses that unless it is allowed.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help tour tour-all test quick contract parity fuzz notebooks notebooks-refresh pictures \
-    bench bench-gpu clean
+.PHONY: help tour tour-all test quick contract practice-all parity fuzz notebooks \
+    notebooks-refresh pictures bench bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make test               format, lint and all tests (about 20 minutes on two cores)"
 	@echo "make quick              core, autograd and operations on the CPU (about a minute)"
 	@echo "make contract           the steps of the main road print the same on the package"
+	@echo "make practice-all       every exercise of Part I: start, solution and mutants"
 	@echo "make parity             the tests against PyTorch (installs it: a large download)"
 	@echo "make fuzz               damaged files, killed processes, wrong arguments"
 	@echo "make notebooks          open the notebooks in Jupyter"
@@ -57,6 +58,9 @@ quick: $(VENV)/.test
 
 contract: $(VENV)/.core
 	$(BIN)/python -m steps contract
+
+practice-all: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m tests.steps.practice_all
 
 parity: $(VENV)/.test $(VENV)/.parity
 	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q tests/parity

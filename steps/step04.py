@@ -86,6 +86,8 @@ if __name__ == "__main__":
 
     two = Variable(np.array(2.0))
     print("slope of x^2 at 2:", numerical_diff(square, two))  # -> slope of x^2 at 2: 4.0000000000
+    zero = Variable(np.array(0.0))
+    print("slope of e^x at 0:", numerical_diff(exp, zero))  # -> slope of e^x at 0: 1.00000000
 
     x = Variable(np.array(0.5))
     exact = 4 * 0.5 * np.exp(2 * 0.5**2)  # (e^(x^2))^2 is e^(2 x^2), its derivative 4 x e^(2 x^2)

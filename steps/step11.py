@@ -155,7 +155,10 @@ if __name__ == "__main__":
     x = Variable(0.5)
     square(exp(square(x))).backward()
     print("a chain still works:", x.grad)  # -> a chain still works: 3.297442541400256
-    try:
-        s.backward()
-    except NotImplementedError as error:
-        print(error)  # -> backward through SumAndDifference: one input, one output only
+    for y in (Add()([a, b])[0], s):
+        try:
+            y.backward()
+        except NotImplementedError as error:
+            print(error)
+            # -> backward through Add: one input, one output only
+            # -> backward through SumAndDifference: one input, one output only

@@ -326,23 +326,25 @@ if __name__ == "__main__":
         "x - 5": lambda x: x - 5,
         "5 - x": lambda x: 5 - x,
         "4 / x": lambda x: 4 / x,
+        "x / 4": lambda x: x / 4,
         "x**3": lambda x: x**3,
     }
-    x = Variable(2.0)
-    print("at x = 2: value, derivative by backward, by numerical_diff")
+    x = Variable(0.5)
+    print("at x = 0.5: value, derivative by backward, by numerical_diff")
     for text, f in formulas.items():
         x.cleargrad()
         y = f(x)
         y.backward()
         print(f"{text:5} {y.data:8.4f} {x.grad:8.4f} {numerical_diff(f, x):8.4f}")
-        # -> -x     -2.0000  -1.0000  -1.0000
-        # -> x - 5  -3.0000   1.0000   1.0000
-        # -> 5 - x   3.0000  -1.0000  -1.0000
-        # -> 4 / x   2.0000  -1.0000  -1.0000
-        # -> x**3    8.0000  12.0000  12.0000
+        # -> -x     -0.5000  -1.0000  -1.0000
+        # -> x - 5  -4.5000   1.0000   1.0000
+        # -> 5 - x   4.5000  -1.0000  -1.0000
+        # -> 4 / x   8.0000 -16.0000 -16.0000
+        # -> x / 4   0.1250   0.2500   0.2500
+        # -> x**3    0.1250   0.7500   0.7500
 
     print("-x**2 =", -x**2, "and (-x)**2 =", (-x) ** 2)  # fmt: skip
-    # -> -x**2 = variable(-4.0) and (-x)**2 = variable(4.0)
+    # -> -x**2 = variable(-0.25) and (-x)**2 = variable(0.25)
 
     x = Variable(0.0)
     (x**0).backward()

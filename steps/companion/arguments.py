@@ -11,6 +11,7 @@ READING = {
     "list": "the steps of the main road by stages; of a stage, a run in depth, or all",
     "next": "show the step after the one shown last; it remembers your place",
     "show": "a step in one view: its text, its difference and what it prints",
+    "practice": "write what a step writes yourself, in a file that its promises check",
     "diff": "what a step changes against the step before, or against another one",
     "run": "run steps and compare what they print with what they promise",
     "history": "each form that a definition had, and the steps that gave it",
@@ -109,6 +110,19 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     way = command.add_mutually_exclusive_group()
     way.add_argument("--at", metavar="N", help="go to this step and show it")
     way.add_argument("--back", action="store_true", help="go back one step and show it")
+    command = add("practice")
+    command.add_argument(
+        "step", nargs="?", metavar="N", help="for example 14; the step shown last by default"
+    )
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="does your file keep the promises?")
+    what.add_argument("--hint", action="store_true", help="one hint more each time")
+    what.add_argument(
+        "--solution", action="store_true", help="write the step's own file and compare yours"
+    )
+    what.add_argument(
+        "--again", action="store_true", help="begin anew; the file that you had gets another name"
+    )
     command = add("diff")
     command.add_argument("steps", metavar="N | N-M", help=SEVERAL)
     command.add_argument(

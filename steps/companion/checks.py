@@ -10,6 +10,7 @@ from .complaint import Complaint
 from .coverage_checks import check_coverage, check_promises
 from .curriculum import Curriculum, CurriculumError, Step
 from .difference_checks import check_difference
+from .exercise import exercise_of
 from .gradient_checks import check_gradients
 from .kind_checks import check_kind, check_kinds, check_numbers
 from .minutes import check_hours
@@ -59,6 +60,11 @@ def check_form(curriculum: Curriculum, step: Step):
         yield Complaint(
             step.label, f"has {length} lines of code above the demo; at most {allowed} are allowed"
         )
+    if step.practice is not None:
+        try:
+            exercise_of(curriculum, step)
+        except CurriculumError as error:
+            yield Complaint(step.label, str(error))
     for number, line in enumerate(source.lines, 1):
         if len(line) > COLUMNS:
             yield Complaint(

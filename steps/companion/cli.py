@@ -21,6 +21,14 @@ from .names import nearest
 from .number import Number
 from .overview import beside_line, listing, overview, runs_of, tables, title_of
 from .paint import enabled, paint
+from .practice import (
+    asked_exercise,
+    check_file,
+    hint,
+    practice_line,
+    solution,
+    write_start,
+)
 from .promises import Outcome, run_steps
 from .propagate import Stopped, propagate, resume
 from .reading import current, following, main_road, output_of, page, remember, view
@@ -42,7 +50,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
             return 0
         options = parser.parse_args(arguments)
         if (
-            arguments[0] in ("run", "show", "next", "check", "stats", "contract")
+            arguments[0] in ("run", "show", "next", "practice", "check", "stats", "contract")
             and find_spec("numpy") is None
         ):
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
@@ -89,7 +97,25 @@ def next_command(curriculum: Curriculum, options) -> int:
         return 0
     text = view(curriculum, step)
     remember(curriculum, step)
-    page([text, *beside_line(curriculum, step)])
+    page([text, *beside_line(curriculum, step), *practice_line(curriculum, step)])
+    return 0
+
+
+def practice_command(curriculum: Curriculum, options) -> int:
+    step = curriculum.step(options.step) if options.step else current(curriculum)
+    exercise = asked_exercise(curriculum, step)
+    if options.check:
+        verdict = check_file(curriculum, exercise)
+        first, *rest = verdict.lines
+        print("\n".join([paint(first, "green" if verdict.ok else "red"), *rest]))
+        return 0 if verdict.ok else 1
+    if options.hint:
+        print("\n".join(hint(curriculum, exercise)))
+    elif options.solution:
+        page(solution(curriculum, exercise))
+    else:
+        for line in write_start(curriculum, exercise, options.again):
+            print(line)
     return 0
 
 
@@ -320,6 +346,7 @@ HANDLERS = {
     "show": show_command,
     "next": next_command,
     "run": run_command,
+    "practice": practice_command,
     "diff": diff_command,
     "history": history_command,
     "where": where_command,

@@ -310,7 +310,7 @@ class Curriculum:
         number = self._number(key)
         types = {"removes": list, "renames": dict, "why": str, "gradcheck": list}
         types |= {"budget": int, "unrun": list, "needs": str, "long": int}
-        types |= {"varies": dict, "from": (str, int)}
+        types |= {"varies": dict, "from": (str, int), "practice": list}
         self._refuse_unknown(entry, types, f"[step.{key}]")
         for name, value in entry.items():
             if not isinstance(value, types[name]):

@@ -19,7 +19,7 @@ def changed_definition(difference: Difference, name: str) -> str:
     step = difference.step
     if name not in step.source.definitions:
         name = heir(name, step.renames)
-    old, former = _former(difference, name)
+    old, former = former_form(difference, name)
     new = step.source if name in step.source.definitions else None
     if new is None and (module := difference.moved.get(name.partition(".")[0])):
         raise CurriculumError(f"{name} left the step for {module}, which is finished.")
@@ -41,7 +41,7 @@ def changed_definition(difference: Difference, name: str) -> str:
     return "\n".join([paint(f"  {name}{note}, {files}", "bold"), *shown(found)])
 
 
-def _former(difference: Difference, name: str) -> tuple[Source | None, str]:
+def former_form(difference: Difference, name: str) -> tuple[Source | None, str]:
     """The source that holds the form before, and what the definition is called there."""
     formers = {new: old for old, new in difference.step.renames.items()}
     former = heir(name, formers)

@@ -12,6 +12,7 @@ from .curriculum import Curriculum, CurriculumError, Run, Stage, Step
 from .minutes import minutes, minutes_of, told
 from .names import nearest
 from .paint import paint
+from .practice import practice_line, solved
 from .reading import main_road, read_steps
 from .source import SourceError
 
@@ -41,6 +42,9 @@ def overview(curriculum: Curriculum) -> str:
     if read:
         rows += [f"last   {read[-1].label}: {title_of(read[-1])}"]
         rows += ["       " + line for line in beside_line(curriculum, read[-1])]
+        rows += ["       " + line for line in practice_line(curriculum, read[-1])]
+    if count := len(solved(curriculum)):
+        rows.append(f"done   {count} exercise{'s' if count != 1 else ''} solved")
     if len(read) < len(road):
         step = road[len(read)]
         rows.append(f"next   {step.label}: {title_of(step)}, {told(minutes(curriculum, step))}")

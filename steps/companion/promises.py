@@ -83,6 +83,7 @@ class Outcome:
     failure: str = ""  # why the run failed: an exception, too slow, a promise in the wrong place
     ran: set[int] | None = None  # which of the watched lines ran; None where none were watched
     output: str = ""  # all that it printed
+    errors: str = ""  # what stands in its error output: the traceback
     given: dict[int, tuple[str, list[str]]] = field(default_factory=dict)  # for each promised line
 
     @property
@@ -208,10 +209,12 @@ def run_step(
     root: Path,
     lines: list[int] | None = None,
     environment: dict[str, str] | None = None,
+    timeout: float | None = None,
 ) -> Outcome:
     """Run a step in a process of its own and compare its output with its promises.
 
     It watches which of the `lines` run, if there are any. `environment` is another one than usual.
+    With a `timeout` of its own, it may take that long.
     """
     nothing = None if lines is None else set()
     try:
@@ -221,10 +224,11 @@ def run_step(
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "record.json")
         arguments = [str(step.path), str(record), *map(str, lines or ())]
-        status, output, errors = run_script(_RECORDER, arguments, root, TIMEOUT, environment)
+        stop = TIMEOUT if timeout is None else timeout
+        status, output, errors = run_script(_RECORDER, arguments, root, stop, environment)
         if status is None:
-            message = f"stopped after {TIMEOUT} s"
-            return Outcome(step, [], 0, float(TIMEOUT), message, nothing, output)
+            message = f"stopped after {stop} s"
+            return Outcome(step, [], 0, float(stop), message, nothing, output)
         if not record.exists():
             message = f"the process ended with {status}"
             return Outcome(step, [], 0, 0.0, message, nothing, output)
@@ -236,11 +240,11 @@ def run_step(
     if status:
         last = "\n".join(errors.strip().splitlines()[-6:])
         failure = f"ended with exit status {status}\n{last}".strip()
-    elif noted["seconds"] > LIMIT:
+    elif noted["seconds"] > (LIMIT if timeout is None else timeout):
         failure = f"took {noted['seconds']:.1f} s; the limit is {LIMIT:.0f} s"
     ran = None if lines is None else set(noted["ran"])
     found = given(promises, noted["printed"])
-    return Outcome(step, broken, kept, noted["seconds"], failure, ran, output, found)
+    return Outcome(step, broken, kept, noted["seconds"], failure, ran, output, errors, found)
 
 
 def run_steps(steps: list[Step], root: Path):

@@ -1,0 +1,166 @@
+"""What all pages share: the curriculum, the pages, the addresses, and a cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..companion.curriculum import Curriculum, Run, Stage, Step
+from ..companion.history import name_in
+from ..companion.lookup import text_of
+from ..companion.number import Number
+from ..companion.reading import main_road
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "site"  # the pages in html; beside it what Sphinx reads and remembers, and a cache
+ONLY = "TINYTORCH_SITE_STEPS"  # in the environment: the steps that a part of the site shows
+LEAST, AIM, MOST = 3, 5, 8  # steps of a page
+MAIN, DEPTH, DEFINITIONS, LABS = "steps", "depth", "definitions", "labs"  # folders of the site
+
+
+@dataclass(frozen=True)
+class Page:
+    """Steps that are read together: a part of a stage, or of a run in depth."""
+
+    group: Stage | Run
+    steps: tuple[Step, ...]
+
+    @property
+    def span(self) -> str:
+        """ "11-14", or the one step that it has."""
+        ends = dict.fromkeys((str(self.steps[0].number), str(self.steps[-1].number)))
+        return "-".join(ends)
+
+    @property
+    def name(self) -> str:
+        return f"{DEPTH if isinstance(self.group, Run) else MAIN}/{self.span}"
+
+
+@cache
+def curriculum() -> Curriculum:
+    return Curriculum(ROOT)
+
+
+@cache
+def chosen() -> list[Step]:
+    """The steps that the site shows: all, or what `python -m steps.web --only` names."""
+    return curriculum().select(os.environ.get(ONLY))
+
+
+@cache
+def settings() -> dict[str, str]:
+    """[tool.tinytorch] of pyproject.toml: the addresses of the repository and of the site."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["tinytorch"]
+
+
+@cache
+def pages() -> list[Page]:
+    """Every page of steps: those of the main road, then those in depth."""
+    groups = curriculum().groups(chosen())
+    return [Page(group, part) for group, steps in groups for part in divided(tuple(steps))]
+
+
+def divided(steps: tuple[Step, ...]) -> list[tuple[Step, ...]]:
+    """Steps as pages of about AIM, so that the parts of a topic (31a, 31b) stay together."""
+
+    @cache
+    def best(first: int) -> tuple[int, tuple[int, ...]]:
+        """The least cost of the steps from `first` on, and where their pages end."""
+        if first == len(steps):
+            return 0, ()
+        found = []
+        for last in range(first + 1, min(first + MOST, len(steps)) + 1):
+            inside = last < len(steps) and steps[last].number.topic == steps[last - 1].number.topic
+            size = last - first
+            cost, ends = best(last)
+            cost += (size - AIM) ** 2 + 20 * inside + 20 * (size < LEAST)
+            found.append((cost, (last, *ends)))
+        return min(found)
+
+    ends = best(0)[1]
+    return [steps[a:b] for a, b in zip((0, *ends), ends, strict=False)]
+
+
+@cache
+def addresses() -> dict[Number, str]:
+    """Where each step stands: "steps/11-14.html#step14"."""
+    return {s.number: f"{page.name}.html#{anchor(s)}" for page in pages() for s in page.steps}
+
+
+def anchor(step: Step) -> str:
+    return str(step.number) if step.run else f"step{step.number}"
+
+
+@cache
+def definitions() -> dict[str, str]:
+    """Each definition of the main road that has a page, under all its names: {name: name of its page}.
+
+    A page goes by the name that the definition has last. Where two names differ in upper and lower
+    case only, as Relu and relu, one page gets a longer name: not every disk tells them apart.
+    """
+    road = [step for step in chosen() if not step.run]
+    last = main_road(curriculum())[-1]
+    latest: dict[str, str] = {}
+    for step in road:
+        for name in step.source.definitions:
+            if name not in latest:
+                latest[name] = name_in(curriculum(), name, last)
+    taken: dict[str, str] = {}
+    for name in sorted(set(latest.values())):
+        page = re.sub(r"[^\w.]+", "-", name)
+        while page.lower() in taken.values():
+            page += "_"
+        taken[name] = page.lower()
+    return {name: taken[last] for name, last in latest.items()}
+
+
+def link(docname: str, target: str) -> str:
+    """The address of a file of the site, seen from a page."""
+    return posixpath.relpath(target, posixpath.dirname(docname) or ".")
+
+
+def digest(*texts: str) -> str:
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text.encode() + b"\0")
+    return found.hexdigest()[:32]
+
+
+@cache
+def package_digest() -> str:
+    return _digest_of("tinytorch/**/*.py", "tinytorch/**/*.gz")
+
+
+@cache
+def tools_digest() -> str:
+    """What pages depend on beside the steps: the companion, these modules, curriculum, package."""
+    return package_digest() + _digest_of("steps/companion/*.py", "steps/web/*", "steps/*.toml")
+
+
+@cache
+def steps_digest() -> str:
+    return digest(tools_digest(), *map(text_of, curriculum().steps))
+
+
+def _digest_of(*patterns):
+    files = sorted(path for each in patterns for path in ROOT.glob(each) if path.is_file())
+    return digest(*(str(path.read_bytes()) for path in files))
+
+
+def cached(kind: str, texts: tuple[str, ...], make: Callable[[], str]) -> str:
+    """What `make` returns, from the disk where the texts that it depends on are the same."""
+    path = SITE / "cache" / kind / digest(*texts)
+    if not path.exists():
+        made = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{id(made)}")
+        fresh.write_text(made, encoding="utf-8")
+        fresh.replace(path)
+    return path.read_text(encoding="utf-8")

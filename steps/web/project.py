@@ -19,8 +19,8 @@ from ..companion.number import Number
 from ..companion.reading import main_road
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = ROOT / "site"  # the pages in html; beside it what Sphinx reads and remembers, and a cache
-ONLY = "TINYTORCH_SITE_STEPS"  # in the environment: the steps that a part of the site shows
+# In the environment: the steps that a part of the site shows, and the folder that it is written to.
+ONLY, FOLDER = "TINYTORCH_SITE_STEPS", "TINYTORCH_SITE"
 LEAST, AIM, MOST = 3, 5, 8  # steps of a page
 MAIN, DEPTH, DEFINITIONS, LABS = "steps", "depth", "definitions", "labs"  # folders of the site
 
@@ -48,10 +48,17 @@ def curriculum() -> Curriculum:
     return Curriculum(ROOT)
 
 
+def folder() -> Path:
+    """The pages are in its folder html; beside it what Sphinx reads and remembers, and a cache."""
+    return Path(os.environ.get(FOLDER, ROOT / "site"))
+
+
 @cache
 def chosen() -> list[Step]:
     """The steps that the site shows: all, or what `python -m steps.web --only` names."""
-    return curriculum().select(os.environ.get(ONLY))
+    if ONLY not in os.environ:
+        return curriculum().steps
+    return [step for part in os.environ[ONLY].split(",") for step in curriculum().select(part)]
 
 
 @cache
@@ -99,26 +106,27 @@ def anchor(step: Step) -> str:
 
 
 @cache
-def definitions() -> dict[str, str]:
-    """Each definition of the main road that has a page, under all its names: {name: name of its page}.
+def last_names() -> dict[str, str]:
+    """Each definition of the main road that has a page, with the name that it has last."""
+    road = main_road(curriculum())
+    names = {name for step in chosen() if not step.run for name in step.source.definitions}
+    return {name: name_in(curriculum(), name, road[-1]) for name in sorted(names)}
 
-    A page goes by the name that the definition has last. Where two names differ in upper and lower
-    case only, as Relu and relu, one page gets a longer name: not every disk tells them apart.
+
+@cache
+def definitions() -> dict[str, str]:
+    """The name of the page of each definition, under all the names that it had.
+
+    Where two names differ in upper and lower case only, as Relu and relu, one page gets a longer
+    name: not every disk tells them apart.
     """
-    road = [step for step in chosen() if not step.run]
-    last = main_road(curriculum())[-1]
-    latest: dict[str, str] = {}
-    for step in road:
-        for name in step.source.definitions:
-            if name not in latest:
-                latest[name] = name_in(curriculum(), name, last)
     taken: dict[str, str] = {}
-    for name in sorted(set(latest.values())):
-        page = re.sub(r"[^\w.]+", "-", name)
-        while page.lower() in taken.values():
+    for name in sorted(set(last_names().values())):
+        page = re.sub(r"[^\w.]+", "-", name).lower()
+        while page in taken.values():
             page += "_"
-        taken[name] = page.lower()
-    return {name: taken[last] for name, last in latest.items()}
+        taken[name] = page
+    return {name: taken[last] for name, last in last_names().items()}
 
 
 def link(docname: str, target: str) -> str:
@@ -156,7 +164,7 @@ def _digest_of(*patterns):
 
 def cached(kind: str, texts: tuple[str, ...], make: Callable[[], str]) -> str:
     """What `make` returns, from the disk where the texts that it depends on are the same."""
-    path = SITE / "cache" / kind / digest(*texts)
+    path = folder() / "cache" / kind / digest(*texts)
     if not path.exists():
         made = make()
         path.parent.mkdir(parents=True, exist_ok=True)

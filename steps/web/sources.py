@@ -20,6 +20,7 @@ from .project import (
     chosen,
     curriculum,
     definitions,
+    last_names,
     pages,
 )
 
@@ -56,19 +57,24 @@ def _texts() -> Iterator[tuple[str, str]]:
     if runs:
         yield f"{DEPTH}/index", _depth(runs)
     yield f"{DEFINITIONS}/index", _definitions()
-    latest = {page: name for name, page in definitions().items()}  # the last name wins
-    for page, name in latest.items():
-        others = sorted({each for each, at in definitions().items() if at == page} - {name})
-        once = f"\n\nEarlier: {', '.join(f'``{each}``' for each in others)}." if others else ""
-        text = f".. definition:: {name}\n"
-        yield f"{DEFINITIONS}/{page}", ":orphan:\n\n" + _title(name) + once + f"\n\n{text}"
+    for last in sorted(set(last_names().values())):
+        names = [name for name, other in last_names().items() if other == last]
+        once = [name for name in names if name != last]
+        title = last + (f", once {', '.join(once)}" if once else "")
+        page = definitions()[names[0]]
+        back = "`All definitions <index.html>`__"
+        text = f":orphan:\n\n{_title(title)}\n\n{back}\n\n.. definition:: {names[0]}\n"
+        yield f"{DEFINITIONS}/{page}", text
 
 
 def _index(main, runs):
     found = [_title("tinytorch"), "", ABOUT.format(hours=_size(_steps(main)))]
     for stage in dict.fromkeys(page.group for page in main):
-        mine = [page.name for page in main if page.group == stage]
-        found.append(_toctree(f"Stage {stage.number}: {stage.title}", mine))
+        mine = [page for page in main if page.group == stage]
+        title = f"Stage {stage.number}: {stage.title}"
+        found += [f"**{_plain(title)}**, {_size(_steps(mine))}", ""]
+        found += [f"- `{_plain(_head(page))} <{page.name}.html>`__" for page in mine]
+        found.append(_toctree(title, [page.name for page in mine]))
     more = [f"{DEPTH}/index"] if runs else []
     found.append(_toctree("More", [*more, f"{DEFINITIONS}/index"]))
     found.append(_toctree("Labs", [name.removesuffix(".ipynb") for name, _ in _labs()]))
@@ -90,19 +96,21 @@ be unfolded; and what it prints. Copied code has neither line numbers nor remove
 
 
 def _page(page: Page):
-    titles = [step.title for step in page.steps]
     group = page.group
-    head = f"{page.span.replace('-', ' to ')}: {titles[0]}"
     if isinstance(group, Run):
         target = addresses().get(group.beside, "")
         beside = f"`step {group.beside} <../{target}>`__" if target else f"step {group.beside}"
         about = f"In depth, *{_plain(group.title)}*, beside {beside}."
-        head = f"{page.span.replace('-', ' to ')}: {group.title}"
     else:
         about = f"Stage {group.number}, *{_plain(group.title)}*."
     orphan = ":orphan:\n\n" if isinstance(group, Run) else ""
     steps = "\n\n".join(f".. step:: {step.number}" for step in page.steps)
-    return f"{orphan}{_title(head)}\n\n{about} {_size(page.steps)}.\n\n{steps}\n"
+    return f"{orphan}{_title(_head(page))}\n\n{about} {_size(page.steps)}.\n\n{steps}\n"
+
+
+def _head(page):
+    title = page.group.title if isinstance(page.group, Run) else page.steps[0].title
+    return f"{page.span.replace('-', ' to ')}: {title}"
 
 
 def _depth(runs):

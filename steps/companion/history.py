@@ -249,11 +249,13 @@ def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
 def _name_at(curriculum, name, here):
     roads = curriculum.roads
     for each in curriculum.renaming:  # forwards: the renamings up to this step
-        if each.number == here or roads.stands_on(here, each.number):
-            name = heir(name, each.renames)
+        new = heir(name, each.renames)
+        if new != name and (each.number == here or roads.stands_on(here, each.number)):
+            name = new
     for each in reversed(curriculum.renaming):  # backwards: undo those that come later or elsewhere
-        if each.number != here and not roads.stands_on(here, each.number):
-            name = heir(name, {new: old for old, new in each.renames.items()})
+        old = heir(name, {new: old for old, new in each.renames.items()})
+        if old != name and each.number != here and not roads.stands_on(here, each.number):
+            name = old
     return name
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx.domains import Domain, ObjType
 from sphinx.util.docutils import SphinxDirective
 
 from ..companion.curriculum import Run, Step
@@ -17,13 +17,43 @@ from ..companion.overview import runs_of
 from . import outputs
 from .code import difference_html, folded, printed
 from .lives import lives_html
-from .project import DEPTH, addresses, anchor, cached, curriculum, link, pages, settings, tools_digest
-from .project import definitions as names_of_pages
+from .project import (
+    DEPTH,
+    addresses,
+    anchor,
+    cached,
+    curriculum,
+    link,
+    pages,
+    settings,
+    tools_digest,
+)
 from .prose import body
 
 
 class html_block(nodes.General, nodes.Element):
     """HTML that the search does not index: a page is found by its words and its titles."""
+
+
+class StepDomain(Domain):
+    """The steps by their titles, so that the search leads to a step and not only to its page."""
+
+    name, label = "tinytorch", "tinytorch"
+    object_types = {"step": ObjType("step")}
+    initial_data: dict = {"steps": {}}
+
+    def clear_doc(self, docname):
+        self.data["steps"].pop(docname, None)
+
+    def merge_domaindata(self, docnames, otherdata):
+        self.data["steps"] |= {
+            d: otherdata["steps"][d] for d in docnames if d in otherdata["steps"]
+        }
+
+    def get_objects(self):
+        for docname, steps in self.data["steps"].items():
+            for title, at in steps:
+                yield title, title, "step", docname, at, 0
 
 
 class StepDirective(SphinxDirective):
@@ -35,8 +65,11 @@ class StepDirective(SphinxDirective):
         step, here = curriculum().step(self.arguments[0]), self.env.docname
         for each in filter(None, (step, curriculum().before(step))):
             self.env.note_dependency(str(each.path))
+        title = f"Step {step.number}: {step.title}"
+        domain = self.env.get_domain("tinytorch")
+        domain.data["steps"].setdefault(here, []).append((title, anchor(step)))
         section = nodes.section(ids=[anchor(step)], names=[anchor(step)], classes=["step"])
-        section += nodes.title("", f"Step {step.number}: {step.title}")
+        section += nodes.title("", title)
         section += html_block(html=_meta(step))
         section += body(step.source.docstring.partition("\n")[2], here)
         section += html_block(html=_beside(step, here))
@@ -132,6 +165,7 @@ def _order(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
+    app.add_domain(StepDomain)
     app.add_directive("step", StepDirective)
     app.add_directive("definition", DefinitionDirective)
     app.add_node(html_block, html=(_write_html, None))

@@ -13,7 +13,6 @@ from .project import (
     DEFINITIONS,
     DEPTH,
     LABS,
-    MAIN,
     ROOT,
     Page,
     addresses,

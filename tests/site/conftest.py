@@ -1,4 +1,4 @@
-"""A part of the web edition, built once for all tests: a stage, and a run in depth beside a step."""
+"""A part of the web edition, built once for all tests: a stage, a step, and the run beside it."""
 
 import os
 import subprocess
@@ -14,7 +14,9 @@ PART = "11-18,41b,layers"
 
 def build(folder):
     """Build the part into a folder, in a process of its own, with no cache to begin with."""
-    missing = [name for name in ("sphinx", "furo", "myst_nb", "latex2mathml") if not find_spec(name)]
+    missing = [
+        name for name in ("sphinx", "furo", "myst_nb", "latex2mathml") if not find_spec(name)
+    ]
     if missing:
         pytest.skip(f"{missing[0]} is not installed: pip install '.[site]'")
     done = subprocess.run(

@@ -74,7 +74,9 @@ def test_definitions_and_labs_have_pages(site):
 
 def test_no_page_asks_for_anything_from_the_net(site):
     for page in site.rglob("*.html"):
-        loaded = re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?:[^"]*)"', page.read_text())
+        loaded = re.findall(
+            r'<(?:script|img|link)[^>]*(?:src|href)="(https?:[^"]*)"', page.read_text()
+        )
         assert not loaded, page
 
 
@@ -82,6 +84,8 @@ def test_a_second_build_makes_the_same_pages(site, tmp_path):
     again = build(tmp_path / "again")
     names = {path.relative_to(site) for path in site.rglob("*") if path.is_file()}
     assert names == {path.relative_to(again) for path in again.rglob("*") if path.is_file()}
-    differing = [name for name in names if (site / name).read_bytes() != (again / name).read_bytes()]
+    differing = [
+        name for name in names if (site / name).read_bytes() != (again / name).read_bytes()
+    ]
     assert differing == []
     shutil.rmtree(again.parent)

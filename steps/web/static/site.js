@@ -1,7 +1,7 @@
 // A button to copy each block of code, without the removed lines. Summaries in the search's results
 // are read from the pages, which a browser does not allow where the site is opened as files.
 (() => {
-  if (location.protocol === "file:" && window.DOCUMENTATION_OPTIONS) {
+  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
     DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
   }
 

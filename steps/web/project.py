@@ -148,8 +148,11 @@ def package_digest() -> str:
 
 @cache
 def tools_digest() -> str:
-    """What pages depend on beside the steps: the companion, these modules, curriculum, package."""
-    return package_digest() + _digest_of("steps/companion/*.py", "steps/web/*", "steps/*.toml")
+    """What a difference and a definition's page depend on, beside the steps: the companion, the
+    painting, the package, and where everything stands."""
+    tools = _digest_of("steps/companion/*.py", "steps/web/[cl]*.py", "steps/curriculum.toml")
+    places = (f"{name}={where}" for name, where in (addresses() | definitions()).items())
+    return digest(package_digest(), tools, *places)
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..companion.curriculum import CurriculumError
 from . import outputs
 from .links import dead_links
-from .project import FOLDER, ONLY, chosen, folder
+from .project import FOLDER, ONLY, chosen, folder, steps_digest
 from .sources import write_sources
 
 
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"the steps have run: {time.perf_counter() - began:.0f} s", flush=True)
     target = folder().resolve()
     write_sources(target / "source")
+    steps_digest()  # before Sphinx divides the work: each process would read all files again
 
     from sphinx.application import Sphinx  # of the extra `site`; the steps run without it
 

@@ -72,7 +72,7 @@ class StepDirective(SphinxDirective):
         section += nodes.title("", title)
         section += html_block(html=_meta(step))
         section += body(step.source.docstring.partition("\n")[2], here)
-        section += html_block(html=_beside(step, here))
+        section += html_block(html=beside_html(step, here))
         section += html_block(html=_difference(step, here))
         section += html_block(html=_output(step))
         return [section]
@@ -97,7 +97,8 @@ def _meta(step: Step) -> str:
     return f'<p class="meta">{escape(words)}{file}</p>'
 
 
-def _beside(step: Step, here: str) -> str:
+def beside_html(step: Step, here: str) -> str:
+    """Links to the runs in depth that lie beside a step."""
     runs = [each for each in runs_of(curriculum()) if each[0].beside == step.number]
     links = [
         f'<a href="{link(here, addresses()[steps[0].number])}">{run.name}</a> '

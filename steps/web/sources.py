@@ -146,7 +146,7 @@ def _labs() -> Iterator[tuple[str, Path]]:
         if int(re.sub(r"\D", "", path.stem)) in stages:
             yield f"{LABS}/{path.name}", path
     for path in sorted((ROOT / "notebooks" / "depth").glob("*.ipynb")):
-        if any(step.run for step in chosen()):
+        if len(chosen()) == len(curriculum().steps):
             yield f"{LABS}/{path.name}", path
 
 

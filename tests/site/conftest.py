@@ -1,4 +1,4 @@
-"""A part of the web edition, built once for all tests: a stage, a step, and the run beside it."""
+"""A part of the web edition, built once for all tests: a stage, and a run in depth."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PART = "11-18,41b,layers"
+PART = "11-18,layers"
 
 
 def build(folder):

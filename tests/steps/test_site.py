@@ -139,3 +139,15 @@ def test_the_text_of_a_step_becomes_paragraphs_lists_blocks_and_a_box():
     targets = [each["refuri"] for part in found for each in part.findall(nodes.reference)]
     assert "11-14.html#step14" in targets and "11-14.html#step12" in targets
     assert "../definitions/exp_.html" in targets
+
+
+def test_a_step_links_to_the_runs_beside_it_as_far_as_they_are_shown(only):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("latex2mathml")
+    from steps.web.extension import beside_html
+
+    step = CURRICULUM.step("41b")
+    only("41b,layers")
+    assert '<a href="../depth/layers01-' in beside_html(step, "steps/41b")
+    only("41b")
+    assert beside_html(step, "steps/41b") == ""

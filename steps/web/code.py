@@ -78,7 +78,9 @@ def _changes(difference, docname):
         for change in difference.changes
         if change not in difference.dropped
     ]
-    for module, names in difference.moved_to.items():
+    # Where a file begins anew, nothing that it lacks is news.
+    moved = {} if difference.begins_anew else difference.moved_to
+    for module, names in moved.items():
         joined = ", ".join(defined(name, docname) for name in names)
         rows.append(("moved", joined, "", f"to {html.escape(module)}"))
     if difference.dropped:

@@ -53,7 +53,9 @@ class StepDomain(Domain):
     def get_objects(self):
         for docname, steps in self.data["steps"].items():
             for title, at in steps:
-                yield title, title, "step", docname, at, 0
+                # the search shows the names as they are, and Sphinx writes ' as &#x27; in them
+                name = title.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")
+                yield name, name, "step", docname, at, 0
 
 
 class StepDirective(SphinxDirective):

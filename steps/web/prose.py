@@ -17,6 +17,7 @@ _BOX = re.compile(rf"^(?:{LABELS}): ", re.MULTILINE)
 _LABEL = re.compile(rf"(?:(?<=^)|(?<=[.)] ))({LABELS}): ", re.MULTILINE)
 _ITEM = re.compile(r"(?:-|(\d+)\.) +")
 _CODE = re.compile(r"`([^`]+)`")
+_STRESSED = re.compile(r"(?<![\w*])\*([A-Za-z][\w -]*?)\*(?![\w*])")
 _STEPS = re.compile(f"{WORDS.pattern}|{WORD.pattern}")
 _ITEMS = re.compile(ITEM)
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*")
@@ -133,6 +134,15 @@ def _with_steps(text, docname, names):
 
 
 def _with_names(text, docname, names):
+    parts = _STRESSED.split(text)
+    for position, part in enumerate(parts):
+        if position % 2:
+            yield nodes.emphasis(part, part)
+        else:
+            yield from _names_in(part, docname, names)
+
+
+def _names_in(text, docname, names):
     at = 0
     for match in _NAME.finditer(text) if names else ():
         if match[0] in definitions():

@@ -118,7 +118,8 @@ def _depth(runs):
         "",
         f"How each module of the package was finished: {len(runs)} runs, "
         f"{_size(_steps(page for each in runs.values() for page in each))}. "
-        "Each lies beside a step of the main road. You read one when you want to know.",
+        "Each lies beside a step of the main road: you read it when you want to know. What a step "
+        "prints is, here, what it promises; the tests hold it to that.",
     ]
     for stage in curriculum().stages:
         mine = {run: each for run, each in runs.items() if run.stage == stage}

@@ -123,7 +123,7 @@ def test_the_text_of_a_step_becomes_paragraphs_lists_blocks_and_a_box():
     from steps.web.prose import body
 
     found = body(
-        "\nOne line and\n`Tensor` of step 14:\n\n    y = 2 x\n\n    z = 3\nThen:\n- a\n- b\n  c\n\n"
+        "\nOne *line* and\n`Tensor` of step 14, k * k:\n\n    y = 2 x\n\n    z = 3\nThen:\n- a\n- b\n  c\n\n"
         "Changed: square, steps 11 and 12. New: exp.\nTry: this\nand that.\n\nThe end.\n",
         "steps/11-14",
     )
@@ -131,7 +131,7 @@ def test_the_text_of_a_step_becomes_paragraphs_lists_blocks_and_a_box():
     assert kinds == [
         "paragraph", "literal_block", "paragraph", "bullet_list", "container", "paragraph",
     ]  # fmt: skip
-    assert found[0].astext() == "One line and Tensor of step 14:"
+    assert found[0].astext() == "One line and Tensor of step 14, k * k:"
     assert found[1].astext() == "y = 2 x\n\nz = 3"
     assert [item.astext() for item in found[3]] == ["a", "b c"]
     rows = [row.astext() for row in found[4]]

@@ -23,9 +23,12 @@ from .project import (
     anchor,
     cached,
     curriculum,
+    digest,
+    digest_of,
     link,
     pages,
     settings,
+    steps_digest,
     tools_digest,
 )
 from .prose import body
@@ -65,8 +68,6 @@ class StepDirective(SphinxDirective):
 
     def run(self):
         step, here = curriculum().step(self.arguments[0]), self.env.docname
-        for each in filter(None, (step, curriculum().before(step))):
-            self.env.note_dependency(str(each.path))
         title = f"Step {step.number}: {step.title}"
         domain = self.env.get_domain("tinytorch")
         domain.data["steps"].setdefault(here, []).append((title, anchor(step)))
@@ -176,4 +177,7 @@ def setup(app):
         "mathml", inline_renderers=(_inline_math, None), block_renderers=(_block_math, None)
     )
     app.connect("html-page-context", _order)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": tools_digest()}
+    # Any change of a step may change any page of a definition: Sphinx then reads all pages anew, and
+    # what is in the cache makes that quick.
+    made_by = digest(steps_digest(), digest_of("steps/web/*.py"))
+    return {"env_version": made_by, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -143,14 +143,14 @@ def digest(*texts: str) -> str:
 
 @cache
 def package_digest() -> str:
-    return _digest_of("tinytorch/**/*.py", "tinytorch/**/*.gz")
+    return digest_of("tinytorch/**/*.py", "tinytorch/**/*.gz")
 
 
 @cache
 def tools_digest() -> str:
     """What a difference and a definition's page depend on, beside the steps: the companion, the
     painting, the package, and where everything stands."""
-    tools = _digest_of("steps/companion/*.py", "steps/web/[cl]*.py", "steps/curriculum.toml")
+    tools = digest_of("steps/companion/*.py", "steps/web/[cl]*.py", "steps/curriculum.toml")
     places = (f"{name}={where}" for name, where in (addresses() | definitions()).items())
     return digest(package_digest(), tools, *places)
 
@@ -160,7 +160,8 @@ def steps_digest() -> str:
     return digest(tools_digest(), *map(text_of, curriculum().steps))
 
 
-def _digest_of(*patterns):
+def digest_of(*patterns: str) -> str:
+    """The digest of the files that some patterns name, from the root."""
     files = sorted(path for each in patterns for path in ROOT.glob(each) if path.is_file())
     return digest(*(str(path.read_bytes()) for path in files))
 

@@ -123,7 +123,8 @@ def test_the_text_of_a_step_becomes_paragraphs_lists_blocks_and_a_box():
     from steps.web.prose import body
 
     found = body(
-        "\nOne *line* and\n`Tensor` of step 14, k * k:\n\n    y = 2 x\n\n    z = 3\nThen:\n- a\n- b\n  c\n\n"
+        "\nOne *line* and\n`Tensor` of step 14, k * k:\n\n    y = 2 x\n\n    z = 3\n"
+        "Then:\n- a\n- b\n  c\n\n"
         "Changed: square, steps 11 and 12. New: exp.\nTry: this\nand that.\n\nThe end.\n",
         "steps/11-14",
     )

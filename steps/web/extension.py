@@ -177,7 +177,7 @@ def setup(app):
         "mathml", inline_renderers=(_inline_math, None), block_renderers=(_block_math, None)
     )
     app.connect("html-page-context", _order)
-    # Any change of a step may change any page of a definition: Sphinx then reads all pages anew, and
-    # what is in the cache makes that quick.
+    # A change of a step may change any page of a definition. So Sphinx reads all pages anew then,
+    # which the cache makes quick.
     made_by = digest(steps_digest(), digest_of("steps/web/*.py"))
     return {"env_version": made_by, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,7 +18,7 @@ AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help tour tour-all test quick contract practice-all parity fuzz notebooks \
-    notebooks-refresh pictures bench bench-gpu clean
+    notebooks-refresh pictures site bench bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make fuzz               damaged files, killed processes, wrong arguments"
 	@echo "make notebooks          open the notebooks in Jupyter"
 	@echo "make notebooks-refresh  execute the notebooks and save their outputs"
+	@echo "make site               build the web edition in site/html (about five minutes on two cores)"
 	@echo "make pictures           draw the README's pictures again"
 	@echo "make bench              measure against PyTorch, DeZero and HIPS autograd"
 	@echo "make bench-gpu          measure on a CUDA GPU, against PyTorch and the limits of the card"
@@ -78,6 +79,9 @@ notebooks-refresh: $(VENV)/.notebooks
 pictures: $(VENV)/.core
 	$(BIN)/python docs/make_pictures.py
 
+site: $(VENV)/.site
+	$(ONE_THREAD) $(BIN)/python -m steps.web
+
 bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
@@ -118,6 +122,6 @@ $(VENV)/.core: pyproject.toml
 	@touch $@
 
 # One more set of packages each, named as in pyproject.toml.
-$(VENV)/.test $(VENV)/.parity $(VENV)/.notebooks $(VENV)/.bench $(VENV)/.gpu: $(VENV)/.core
+$(VENV)/.test $(VENV)/.parity $(VENV)/.notebooks $(VENV)/.bench $(VENV)/.gpu $(VENV)/.site $(VENV)/.browser: $(VENV)/.core
 	$(PIP) install --quiet --editable ".[$(@:$(VENV)/.%=%)]"
 	@touch $@

@@ -93,6 +93,11 @@ def test_readme_links_and_pictures_exist():
     assert targets and not missing
 
 
+def test_readme_links_to_the_web_edition_or_to_where_it_is_explained():
+    site = PYPROJECT["tool"]["tinytorch"]["site"]
+    assert f"]({site or 'docs'})" in README
+
+
 def test_readme_pictures_are_those_of_today():
     """The pictures are text (SVG), and the same on every machine."""
     pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -241,13 +242,20 @@ class History:
 
 def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
     """What a definition is called in a step, whatever it was called before or is called later."""
-    roads, here = curriculum.roads, step.number
+    return _name_at(curriculum, name, step.number)
+
+
+@lru_cache(maxsize=4096)  # a history asks three times for each step
+def _name_at(curriculum, name, here):
+    roads = curriculum.roads
     for each in curriculum.renaming:  # forwards: the renamings up to this step
-        if each.number == here or roads.stands_on(here, each.number):
-            name = heir(name, each.renames)
+        new = heir(name, each.renames)
+        if new != name and (each.number == here or roads.stands_on(here, each.number)):
+            name = new
     for each in reversed(curriculum.renaming):  # backwards: undo those that come later or elsewhere
-        if each.number != here and not roads.stands_on(here, each.number):
-            name = heir(name, {new: old for old, new in each.renames.items()})
+        old = heir(name, {new: old for old, new in each.renames.items()})
+        if old != name and each.number != here and not roads.stands_on(here, each.number):
+            name = old
     return name
 
 

@@ -7,6 +7,7 @@ line begins there, so a search finds its lines, and these alone are parsed.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .model import Module, Step, fault_of
 from .source import Definition, Source, SourceError
@@ -96,6 +97,7 @@ def names_of(each: Step | Module) -> list[str]:
     return list(found)
 
 
+@lru_cache(maxsize=2048)  # all steps: a history asks again for each of its names
 def demo_of(text: str) -> int:
     """Where the demo of a step begins; the end of the text where it has none."""
     demo = _DEMO.search(text)

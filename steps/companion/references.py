@@ -16,7 +16,10 @@ BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
 FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b|\bsteps/depth/([a-z]+\d\d)\b")
 WORDS = re.compile(rf"\b([Ss]teps\s+)({ITEM}(?:{BETWEEN}{ITEM})*)")
 WORD = re.compile(rf"\b([Ss]tep\s+)({ITEM}(?:(?:-|–){ITEM})?)")
-DOCUMENTS = ("README.md", "README.zh.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")
+DOCUMENTS = (
+    "README.md", "README.zh.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md",
+    "docs/trouble.md",
+)  # fmt: skip
 
 
 def prose(text: str) -> str:

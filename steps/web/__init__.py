@@ -1,0 +1,1 @@
+"""The web edition of the steps: `python -m steps.web`, or `make site`."""

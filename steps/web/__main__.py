@@ -1,0 +1,56 @@
+"""Build the web edition: python -m steps.web [--only STEPS] [--to FOLDER]"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from ..companion.curriculum import CurriculumError
+from . import outputs
+from .links import dead_links
+from .project import FOLDER, ONLY, chosen, folder, steps_digest
+from .sources import write_sources
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages. 1: Sphinx had a warning, or a link leads nowhere."""
+    parser = argparse.ArgumentParser(prog="python -m steps.web", description="the web edition")
+    parser.add_argument("--only", metavar="STEPS", help="a part of it: 11-18, or 01-60c,conv")
+    parser.add_argument("--to", metavar="FOLDER", help="where to write; by default site")
+    options = parser.parse_args(arguments)
+    for name, value in ((ONLY, options.only), (FOLDER, options.to)):
+        if value:
+            os.environ[name] = value
+    began = time.perf_counter()
+    try:
+        outputs.run_all(step for step in chosen() if not step.run)
+    except (CurriculumError, outputs.BrokenStep) as error:
+        parser.exit(2, f"{error}\n")
+    print(f"the steps have run: {time.perf_counter() - began:.0f} s", flush=True)
+    target = folder().resolve()
+    write_sources(target / "source")
+    steps_digest()  # before Sphinx divides the work: each process would read all files again
+
+    from sphinx.application import Sphinx  # of the extra `site`; the steps run without it
+
+    app = Sphinx(
+        target / "source",
+        Path(__file__).parent,
+        target / "html",
+        target / "doctrees",
+        "html",
+        parallel=os.cpu_count() or 1,
+        warningiserror=True,
+    )
+    app.build()
+    dead = dead_links(target / "html")
+    for line in dead:
+        print(line)
+    print(f"{time.perf_counter() - began:.0f} s: {(target / 'html' / 'index.html').as_uri()}")
+    return 1 if dead else app.statuscode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

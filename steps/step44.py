@@ -14,7 +14,7 @@ positive half through, and half of the squares:
 
 This is kaiming_normal_, after Kaiming He (2015). n is the product of all sizes behind the first
 (here in_features): so many numbers enter one output. At rates of 0.003 and 0.01 only this network
-learns. (The one with 0.5 has a rate too, 1e-10. With more layers it would be another.)
+learns.
 
 normal_ and kaiming_normal_ write into the parameter's array, so that the module keeps the same
 object, and no call is recorded. In PyTorch, too, a _ at the end means: in place.
@@ -1111,7 +1111,6 @@ if __name__ == "__main__":
             # -> Linear's own  1.39  1.38
             # -> spread 0.5     nan   nan
             # -> kaiming       1.30  0.99
-    print(f"{train(starts['spread 0.5'], 1e-10):.2f}")  # -> 0.00
 
     # The numbers themselves: 3 with a spread of 0.5; with 50 inputs a spread of sqrt(2 / 50) = 0.2.
     weight = Parameter(zeros(400, 50))

@@ -1174,7 +1174,6 @@ if __name__ == "__main__":
     for place, options in {
         "in the gradient": {"weight_decay": 0.0},
         "apart": {"weight_decay": 1.0},
-        "apart, the default": {},
     }.items():
         p = Parameter(tensor([1.0, 1.0]))
         optimizer = AdamW([p], lr=0.01, **options)
@@ -1188,4 +1187,3 @@ if __name__ == "__main__":
         print(f"decay {place}: {p.tolist()[0]:.4f} and {p.tolist()[1]:.4f}")
         # -> decay in the gradient: 0.9727 and 0.2246
         # -> decay apart: 0.3595 and 0.3595
-        # -> decay apart, the default: 0.9726 and 0.9726

@@ -1462,8 +1462,9 @@ if __name__ == "__main__":
     end = time.perf_counter()
     squares = [((fast[:, o] - y) ** 2).amax().item() for o, y in enumerate(slow)]
     print(fast.shape, "the same:", max(squares) < 1e-8)  # -> (32, 32, 8, 8) the same: True
-    print(f"slices: {1000 * (middle - start):.1f} ms")  # -> ...
-    print(f"one product: {1000 * (end - middle):.1f} ms")  # -> ...
+    print(
+        f"slices {1000 * (middle - start):.1f} ms, one product {1000 * (end - middle):.1f} ms"
+    )  # -> ...
 
     # As a layer, with a stride: half the height and half the width.
     manual_seed(0)

@@ -1541,13 +1541,8 @@ if __name__ == "__main__":
 
     norm = BatchNorm1d(2)
     norm(tensor([[1.0, 10.0], [2.0, 30.0], [6.0, 20.0]]))
-    for name, value in norm.state_dict().items():
-        print(name, value.numpy().round(3))
-        # -> weight [1. 1.]
-        # -> bias [0. 0.]
-        # -> running_mean [0.3 2. ]
-        # -> running_var [ 1.6 10.9]
-        # -> num_batches_tracked 1
+    print({name: value.numpy().round(1).tolist() for name, value in norm.state_dict().items()})
+    # -> {'weight': [1.0, 1.0], 'bias': [0.0, 0.0], 'running_mean': [0.3, 2.0], ...
     norm(tensor([[0.0, 0.0], [1.0, 2.0]]))
     print(norm.running_mean.numpy().round(3), norm.num_batches_tracked.item())  # -> [0.32 1.9 ] 2
     print(norm.eval()(tensor([[1.0, 10.0]])).detach().numpy().round(3))  # -> [[0.557 2.56 ]]
@@ -1572,8 +1567,6 @@ if __name__ == "__main__":
 
     manual_seed(0)
     net = convolutions()
-    print(np.sum([p.numel() for p in net.parameters()]), "numbers to learn")
-    # -> 6186 numbers to learn
     learn(net, train, 8, 0.005)
 
     def one_by_one():

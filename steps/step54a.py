@@ -1624,5 +1624,5 @@ if __name__ == "__main__":
     for size in (0.0, 0.05, 0.1, 0.2):
         along, across = share_right(signs, size), share_right(at_random, size)
         print(f"by {size}: {along:.0%} right, at random {across:.0%}")  # -> ...
-    print("by 0.2 at most a third:", along < 1 / 3)  # -> by 0.2 at most a third: True
-    print("at random nearly all:", across > 0.9)  # -> at random nearly all: True
+    print("by 0.2 at most a third:", along < 1 / 3, "at random nearly all:", across > 0.9)
+    # -> by 0.2 at most a third: True at random nearly all: True

@@ -1612,10 +1612,8 @@ if __name__ == "__main__":
     numbers = letters.encode("gradient")
     print(numbers.tolist(), letters.decode(numbers))  # -> [69, 80, 63, 66, 71, 67, 76, 82] gradient
 
-    # Two different indices of three, drawn 2,000 times: how often each one came first.
-    manual_seed(0)
-    p = tensor([0.1, 0.2, 0.7])
-    draws = [multinomial(p, 2).tolist() for _ in range(2000)]
+    manual_seed(0)  # two different indices of three, 2,000 times
+    draws = [multinomial(tensor([0.1, 0.2, 0.7]), 2).tolist() for _ in range(2000)]
     print([[first for first, _ in draws].count(i) / 2000 for i in range(3)])
     # -> [0.096, 0.2055, 0.6985]
     print("twice the same:", [a == b for a, b in draws].count(True))  # -> twice the same: 0

@@ -1849,16 +1849,8 @@ if __name__ == "__main__":
     text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say
     letters = Letters(text)
     texts = [line[:33] for line in text.split("\n") if len(line) > 60][:400:50]
-    for line in texts:
-        print(repr(line))
-        # -> 'We want to write a formula in Pyt'
-        # -> 'It stays useful as a test: slow, '
-        # -> 'And the way back is a single path'
-        # -> 'A test that cannot fail proves no'
-        # -> 'The trap is to write `x.grad += g'
-        # -> 'more and it is freed. Its gradien'
-        # -> 'still there, at the other end of '
-        # -> 'The trap is a name with a quotati'
+    print(len(texts), "texts:", texts[0], "...")
+    # -> 8 texts: We want to write a formula in Pyt ...
 
     manual_seed(0)
     net = GPT(len(letters), 32, 64, 4, 2)

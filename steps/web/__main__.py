@@ -45,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
         warningiserror=True,
     )
     app.build()
+    for path in (target / "html").rglob("*.html"):  # pages of an earlier build
+        name = path.relative_to(target / "html").with_suffix("").as_posix()
+        if name not in app.env.found_docs | {"genindex", "search"}:
+            path.unlink()
     dead = dead_links(target / "html")
     for line in dead:
         print(line)

@@ -19,6 +19,8 @@ def build(folder):
     ]
     if missing:
         pytest.skip(f"{missing[0]} is not installed: pip install '.[site]'")
+    (folder / "html" / "steps").mkdir(parents=True)
+    (folder / "html" / "steps" / "old.html").write_text("a page that an earlier build has left")
     done = subprocess.run(
         [sys.executable, "-m", "steps.web", "--only", PART, "--to", str(folder)],
         cwd=ROOT,
@@ -28,6 +30,7 @@ def build(folder):
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not (folder / "html" / "steps" / "old.html").exists()
     return folder / "html"
 
 

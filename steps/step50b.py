@@ -1427,19 +1427,18 @@ if __name__ == "__main__":
     print(x.grad[1].tolist())  # slope[:, 1], turned
     # -> [[3.0, 9.0, 15.0, 21.0], [4.0, 10.0, 16.0, 22.0], [5.0, 11.0, 17.0, 23.0]]
 
-    x = tensor(np.arange(36.0, dtype=np.float32).reshape(6, 6), requires_grad=True)
-    y = windows(x, 3)  # here: PyTorch has Tensor.unfold, one dimension at a time
-    print(y.shape, y[1, 2].tolist())  # second row, third window
-    # -> (4, 4, 3, 3) [[8.0, 9.0, 10.0], [14.0, 15.0, 16.0], [20.0, 21.0, 22.0]]
-    print("in the same memory:", np.shares_memory(x.array, y.array))  # -> in the same memory: True
-    (y**2).sum().backward(create_graph=True)
-    first, x.grad = x.grad, None  # 2 x in each window that a pixel is in
-    first.sum().backward()
-    print((x.grad.numpy() / 2).astype(int))  # in how many windows is each pixel?
-    # -> [[1 2 3 3 2 1]
-    # ->  [2 4 6 6 4 2]
-    # ->  [3 6 9 9 6 3]
-    # ->  [3 6 9 9 6 3]
-    # ->  [2 4 6 6 4 2]
-    # ->  [1 2 3 3 2 1]]
-    print(windows(x, 2, stride=2)[1, 2].tolist())  # -> [[16.0, 17.0], [22.0, 23.0]]
+    for k, stride in ((3, 1), (2, 2)):  # here: PyTorch has Tensor.unfold, one dimension at a time
+        x = tensor(np.arange(36.0, dtype=np.float32).reshape(6, 6), requires_grad=True)
+        y = windows(x, k, stride)
+        print(y.shape, y[1, 2].tolist())  # the window in the second row, the third from the left
+        # -> (4, 4, 3, 3) [[8.0, 9.0, 10.0], [14.0, 15.0, 16.0], [20.0, 21.0, 22.0]]
+        # -> (3, 3, 2, 2) [[16.0, 17.0], [22.0, 23.0]]
+        print("in the same memory:", np.shares_memory(x.array, y.array))
+        # -> in the same memory: True
+        # -> in the same memory: True
+        (y**2).sum().backward(create_graph=True)
+        first, x.grad = x.grad, None  # 2 x for each window that a pixel is in
+        first.sum().backward()
+        print((x.grad.numpy() / 2).astype(int)[:3].tolist())  # in how many windows is each pixel?
+        # -> [[1, 2, 3, 3, 2, 1], [2, 4, 6, 6, 4, 2], [3, 6, 9, 9, 6, 3]]
+        # -> [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]

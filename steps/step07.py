@@ -137,12 +137,8 @@ if __name__ == "__main__":
             x = Square()(x)
         return x
 
-    for n in (1, 2, 3):  # x^2, x^4, x^8
-        slope = automatic(lambda x, n=n: squares(x, n), Variable(np.array(1.5)))
-        print(n, "squares:", slope, "by hand:", 2**n * 1.5 ** (2**n - 1))
-        # -> 1 squares: 3.0 by hand: 3.0
-        # -> 2 squares: 13.5 by hand: 13.5
-        # -> 3 squares: 136.6875 by hand: 136.6875
+    slope = automatic(lambda x: squares(x, 3), Variable(np.array(1.5)))
+    print("x^8:", slope, "by hand:", 8 * 1.5**7)  # -> x^8: 136.6875 by hand: 136.6875
 
     x = Variable(np.array(3.0))
     y0, y1 = Square()(x), Exp()(x)

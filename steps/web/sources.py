@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from .project import (
     definitions,
     last_names,
     pages,
+    settings,
 )
 
 
@@ -40,8 +41,9 @@ def write_sources(folder: Path) -> None:
     for name, notebook in labs.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_bytes() != notebook.read_bytes():
-            shutil.copy(notebook, path)
+        text = lab_text(notebook, settings()["repository"])
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def _texts() -> Iterator[tuple[str, str]]:
@@ -149,6 +151,25 @@ def _labs() -> Iterator[tuple[str, Path]]:
     for path in sorted((ROOT / "notebooks" / "depth").glob("*.ipynb")):
         if len(chosen()) == len(curriculum().steps):
             yield f"{LABS}/{path.name}", path
+
+
+def lab_text(path: Path, repository: str) -> str:
+    """A notebook; behind its title, where the repository is at GitHub, a button that opens it in
+    Colab, a hosted Jupyter with a GPU."""
+    text = path.read_text(encoding="utf-8")
+    place = repository.removeprefix("https://github.com/").strip("/")
+    if place == repository or place.count("/") != 1:
+        return text
+    notebook = json.loads(text)
+    file = path.relative_to(ROOT).as_posix()
+    hosted = f"https://colab.research.google.com/github/{place}/blob/main/{file}"
+    words = (
+        f"[Open this lab in Colab]({hosted}), a hosted Jupyter with a GPU. There, run this first: "
+        f"`!git clone {repository}` and `%cd {place.partition('/')[2]}`."
+    )
+    cell = {"cell_type": "markdown", "id": "open-in-colab", "metadata": {}, "source": [words]}
+    notebook["cells"].insert(1, cell)
+    return json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
 
 
 def _steps(found):

@@ -1,5 +1,6 @@
 """What the web edition is made of, tried without Sphinx; tests/site builds pages."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from steps.companion.curriculum import Curriculum
 from steps.companion.difference import Difference
 from steps.web import outputs, project
+from steps.web.sources import lab_text
 
 ROOT = Path(__file__).resolve().parents[2]
 CURRICULUM = Curriculum(ROOT)
@@ -152,3 +154,14 @@ def test_a_step_links_to_the_runs_beside_it_as_far_as_they_are_shown(only):
     assert '<a href="../depth/layers01-' in beside_html(step, "steps/41b")
     only("41b")
     assert beside_html(step, "steps/41b") == ""
+
+
+def test_a_lab_has_a_button_where_the_repository_is_at_github():
+    path = ROOT / "notebooks" / "depth" / "gpu.ipynb"
+    assert lab_text(path, "") == lab_text(path, "https://example.org/a/b") == path.read_text()
+    cells = json.loads(lab_text(path, "https://github.com/somebody/tiny"))["cells"]
+    words = "".join(cells[1]["source"])
+    place = "https://colab.research.google.com/github/somebody/tiny/blob/main"
+    assert f"({place}/notebooks/depth/gpu.ipynb)" in words
+    assert "`!git clone https://github.com/somebody/tiny` and `%cd tiny`" in words
+    assert cells[:1] + cells[2:] == json.loads(path.read_text())["cells"]

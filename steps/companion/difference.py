@@ -150,6 +150,9 @@ class Difference:
     def moved_to(self) -> dict[str, list[str]]:
         """The same by module: {module: definitions}."""
         found: dict[str, list[str]] = {}
+        begins_a_run = self.before is not None and self.before.number.run != self.step.number.run
+        if begins_a_run and self.begins_anew:  # it carries nothing on, so nothing has moved
+            return found
         for name, module in self.moved.items():
             found.setdefault(module, []).append(name)
         return found

@@ -10,9 +10,10 @@ is computed in float32: exp, log and powers, softmax, sums and norms, and every 
 operations keep the type of their inputs. float16 plus float32 is float32, as everywhere (step
 core03).
 
-One more change is needed. The functions of topic 56 compute halves in float32 anyway, but round
-the result to float16, and exp(12) would still be inf. So `compute` asks the open modes whether the
-result should stay float32 (stays_wide, step elementwise16), and `wide` is our mode's answer.
+One more change is needed. The functions of the run elementwise compute halves in float32 anyway,
+but round the result to float16, and exp(12) would still be inf. So `compute` asks the open modes
+whether the result should stay float32 (stays_wide, step elementwise16), and `wide` is our mode's
+answer.
 
 The trap: it is the output that needs the range. Once it is inf, a cast to float32 does not help.
 

@@ -1,9 +1,9 @@
 """Step build01: Compiling C and calling it from Python
 
 Steps expressions01 to fuse13 end with kernels: loops, with an expression in C for each operation.
-Topic 100 writes them as text in C, and later in CUDA. But what does a program of Python do with a
-text in C? A C compiler turns it into a library of machine code, and ctypes, a module of Python,
-loads the library and calls its functions:
+The runs from here on write them as text in C, and later in CUDA. But what does a program of Python
+do with a text in C? A C compiler turns it into a library of machine code, and ctypes, a module of
+Python, loads the library and calls its functions:
 
     text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
 

@@ -1,7 +1,7 @@
 """Step convcode05: The gradient of a convolution's input, in C
 
-Topic 100 ends with a convolution as a function in C. Training needs its two derivatives, too. The
-gradient of the input adds at each position what the outputs around it have got from there:
+Step convcode04 ends with a convolution as a function in C. Training needs its two derivatives, too.
+The gradient of the input adds at each position what the outputs around it have got from there:
 
     gx[c, p] = sum over o, k of w[o, c, k] g[o, p - k]
 

@@ -20,7 +20,8 @@ parameter cls, since a subclass of Tensor has to come back as what it was.
 The trap is a tensor that a model uses in two places. Two separate copies of it would be trained
 apart. memo prevents that: the second time it hands out the first copy.
 
-(PyTorch refuses results in deepcopy with the same words. Its own file format comes in topic 81.)
+(PyTorch refuses results in deepcopy with the same words. Its own file format comes in the run
+pickle.)
 
 Changed: wrap. New: Tensor.__reduce__, Tensor.__deepcopy__, unpickle.
 Try: copy.deepcopy([w, w]), and then [copy.deepcopy(w), copy.deepcopy(w)]. In which of the two lists

@@ -1,8 +1,8 @@
 """Step cudacode02: CUDA: a thread for each element
 
 So far the kernels of this topic are loops in C, for a CPU. A GPU does not need a loop over
-elements: it starts a thread for each of them (topic 69). So the same Kernel gets another text,
-without loops. Each thread computes the indices of its element from its number:
+elements: it starts a thread for each of them (the run kernel). So the same Kernel gets another
+text, without loops. Each thread computes the indices of its element from its number:
 
     for (long i0 = 0; i0 < 6; i0++)              i  = blockIdx.x * blockDim.x + threadIdx.x
         for (long i1 = 0; i1 < 50; i1++)         i1 = i % 50

@@ -1,8 +1,8 @@
 """Step ddp06: Messages in the profile: do they overlap?
 
-Step ddp05 claims that messages travel while backward computes. Does it happen? A profile (topic 95)
-shows each node of backward with its beginning and end, but the messages are not in it: they begin
-in one call, and end in another.
+Step ddp05 claims that messages travel while backward computes. Does it happen? A profile (the run
+profiler) shows each node of backward with its beginning and end, but the messages are not in it:
+they begin in one call, and end in another.
 
 So a bucket that is sent while a profile is open opens a row in it, and closes the row when the sums
 have come. The row gets a lane of its own, beside that of the thread, in the trace that is drawn:

@@ -9,8 +9,8 @@ repr prints.
 
 Does a bag understand anything? The demo reads lessons of this course, frozen in a file of the
 package, and decides by the words alone whether a paragraph comes from a lesson about gradients (the
-first 30 topics) or from one about tensors and operations (from topic 41 on): 16 numbers for each
-word, a mean, and one linear layer.
+first 30 topics) or from one about tensors and operations (topics 41 and up, by the numbers of
+then): 16 numbers for each word, a mean, and one linear layer.
 
 The trap: the order of the arguments is not that of Embedding. EmbeddingBag takes max_norm before
 everything else, and padding_idx last; so name them.

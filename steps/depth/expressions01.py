@@ -10,9 +10,9 @@ twice. A loop in C needs no arrays in between. It reads x and y once, and writes
         out[i] = add_1 >= 0.0f ? add_1 : 0.0f;
     }
 
-This topic turns a graph (topic 97) into such loops. It begins with a single line of the loop body:
-the C expression for one node. A table holds a template for each operation. The operands are the
-names of variables, or numbers, which `literal` writes out.
+This run turns a graph (of the run tracer) into such loops. It begins with a single line of the loop
+body: the C expression for one node. A table holds a template for each operation. The operands are
+the names of variables, or numbers, which `literal` writes out.
 
 A number must have the value that NumPy computes with: 0.1 in float32 is a different number from
 0.1 in float64. `literal` writes the shortest decimal that reads back as the same float32, and adds

@@ -16,7 +16,7 @@ The trap: bools are bytes in C. GCC does not vectorize a loop that converts a bo
 cast, but it does vectorize `b ? 1.0f : 0.0f`.
 
 (PyTorch's promotion rules differ from NumPy's. By the time a call reaches the graph, tinytorch has
-already applied PyTorch's rules (topic 41), so here only NumPy's matter.)
+already applied PyTorch's rules (the run core), so here only NumPy's matter.)
 
 Changed: C_TYPES, ON_ALL, literal, expression. New: BOOL, type_of, loop_types, types_of, cast.
 Try: compute np.int8(100) + np.int8(100) in Python. What is the value of the C expression u + v

@@ -1,8 +1,8 @@
 """Step gpt03: A block of the GPT
 
-A table of pairs knows one token. It cannot know that a bracket is open, or which class this is.
-The encoder layer of topic 93 can look at all tokens; with the mask of topic 92 it only looks
-back. Here it is once more, written for this one purpose, since it will change:
+A table of pairs knows one token. It cannot know that a bracket is open, or which class this is. The
+encoder layer of the run transformer can look at all tokens; with the mask of the run attention it
+only looks back. Here it is once more, written for this one purpose, since it will change:
 
     x [n, T, d] -> norm -> q, k, v -> attention, looking back -> out -> added to x
                 -> norm -> a small network for each token            -> added to x

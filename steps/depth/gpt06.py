@@ -3,7 +3,7 @@
 Everything is there; what is left is the loop. Three habits make a Transformer learn well, and you
 have built each of them already:
 
-- **AdamW**, in which matrices decay and biases and scales do not (topic 77): decay keeps the
+- **AdamW**, in which matrices decay and biases and scales do not (the run rules): decay keeps the
   entries of a matrix small, but a scale of a norm belongs near 1, not near 0.
 - **A warm-up, then half a cosine** (step schedule12). In the first steps Adam knows each gradient
   from few samples only, and a full step in such an uncertain direction can do lasting damage.

@@ -3,9 +3,9 @@
 `Writer` does not depend on the CPU. The text calls the functions of an array library, and CuPy has
 the same ones, with views and out=. Only the kernels, and the way they are called, are different.
 
-Topic 100 already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so neither a
-compiler program nor a file is needed. CuPy offers it as RawModule. A function from a RawModule is
-started with the number of blocks, the number of threads in each block, and the arrays:
+The run cudacode already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so
+neither a compiler program nor a file is needed. CuPy offers it as RawModule. A function from a
+RawModule is started with the number of blocks, the number of threads in each block, and the arrays:
 
     k0((v3, x1, o7,), threads)      CPU: calls C, with a number of threads
                                     GPU: function((blocks,), (256,), arrays)

@@ -14,7 +14,7 @@ into floats, as PyTorch does, which shows when it is printed.
 
 New: image_shape, pixel_shuffle, pixel_unshuffle; Upsample, UpsamplingNearest2d,
 UpsamplingBilinear2d, PixelShuffle, PixelUnshuffle. The module upsampling.py is finished, and with
-it topic 85.
+it the pooling and resampling of this stage.
 Try: movedim in the other order. Which pixels change places?
 """
 

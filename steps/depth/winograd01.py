@@ -31,7 +31,7 @@ The trap: more points save more, but their powers differ more in size, and round
 float32 the three products of an output, added up, have an error of 7e-8; with 3 points it is 1e-7,
 with 5 points 3e-7, and with 7 points 3e-6.
 
-The classes of topic 84 so far are laid aside until step winograd07.
+The classes of the run conv so far are laid aside until step winograd07.
 New: matrices.
 Try: the points 0, 1, 2, 3, 4. How large is the error of float32 then?
 """

@@ -2,9 +2,10 @@
 
 Each twin is one line of a step written wrong, as somebody might well write it. With it in its place
 the demo of the step that adds the line has to print something else: a demo that prints the same
-promises little. `make contract` tries them all; it takes minutes. `make test` tries three.
+promises little. `make test` tries some of four quick steps. All take about five minutes:
 
-    python -m tests.contract_twins 45c     the twins of one step: are they seen?
+    python -m tests.contract_twins         are they seen?
+    python -m tests.contract_twins 45c     those of one step
 """
 
 import sys

@@ -532,14 +532,11 @@ if __name__ == "__main__":
     print(x.grad, x.grad.requires_grad)  # -> tensor(0.87758255, grad_fn=<Add>) True
 
     first, x.grad = x.grad, None
-    first.backward()
-    print("sin'' = -sin:", x.grad)  # -> sin'' = -sin: tensor(-0.47942555)
-    x.grad = None
-    cos(x).backward(create_graph=True)
-    first, x.grad = x.grad, None
-    first.backward()
-    print("cos'' = -cos:", first, x.grad)
-    # -> cos'' = -cos: tensor(-0.47942555, grad_fn=<Add>) tensor(-0.87758255)
+    first.backward(create_graph=True)
+    print("-sin x:", x.grad)  # -> -sin x: tensor(-0.47942555, grad_fn=<Add>)
+    second, x.grad = x.grad, None
+    second.backward()
+    print("-cos x:", x.grad)  # -> -cos x: tensor(-0.87758255)
     x.backward()  # and a second gradient is added
     print("added:", x.grad)  # -> added: tensor(0.12241745)
 

@@ -100,8 +100,6 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 if __name__ == "__main__":
-    import gc
-    import weakref
 
     def backward_by_recursion(y):
         """Variable.backward as step 07 has it."""
@@ -127,31 +125,12 @@ if __name__ == "__main__":
         y.grad = np.array(1.0)
         return x, y
 
-    x = Variable(np.array(0.5))
-    y = Square()(Exp()(Square()(x)))
-    y.grad = np.array(1.0)
-    y.backward()
-    print("the chain of step 07:", x.grad)  # -> the chain of step 07: 3.297442541400256
-    b = y.creator.input
-    print("outputs kept:", y.creator.output is y, b.creator.output is b)
-    # -> outputs kept: True True
-
     x, y = chain(100_000)
+    y.backward()
+    print("loop, 100,000 functions:", x.grad)  # -> loop, 100,000 functions: 2.71826824
     try:
         backward_by_recursion(y)
     except RecursionError as error:
-        print("recursion:", type(error).__name__, x.grad)  # -> recursion: RecursionError None
-    y.backward()
-    print("loop, 100,000 functions:", x.grad)  # -> loop, 100,000 functions: 2.71826824
+        print("recursion:", type(error).__name__)  # -> recursion: RecursionError
 
-    # Output and creator hold each other: neither is freed before the garbage collector runs.
-    # A weak reference does not keep its object in memory: watch() is y, or None once y is freed.
-    gc.disable()
-    y = Square()(Variable(np.array(3.0)))
-    watch = weakref.ref(y)
-    del y
-    print("deleted, and still there:", watch() is not None)  # -> deleted, and still there: True
-    gc.collect()
-    print("after the collector:", watch())  # -> after the collector: None
-    gc.enable()
-    gc.enable()
+    print("the trap, a cycle:", y.creator.output is y)  # -> the trap, a cycle: True

@@ -8,7 +8,8 @@ two products and a sum for each square, and takes several times as long as on ar
 Each operation could have two formulas, a fast one on arrays and a differentiable one on Tensors.
 But they would say the same: Mul is `g * b, g * a` in both, and Python decides at run time what `*`
 does. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place where a
-formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
+formula finds functions: the module numpy, or the class Tensor, whose methods are ours. (xp is a
+common name for "np or a stand-in".)
 
     plain backward()    node.backward(g)     g and ctx.saved are arrays, ctx.xp is numpy
     create_graph        node.gradients(g)    the twin: Tensors, with twin.xp = Tensor

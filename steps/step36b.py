@@ -612,7 +612,7 @@ if __name__ == "__main__":
     print(table.shape, "with strides", table.array.strides)  # -> (1000, 3) with strides (0, 4)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
     print("may be written:", table.array.flags.writeable)  # -> may be written: False
-    table.sum().backward(create_graph=True)
+    table.sum().backward(create_graph=True)  # so that Expand.backward is given a Tensor
     print("used 1000 times:", row.grad.tolist())  # -> used 1000 times: [1000.0, 1000.0, 1000.0]
 
     # Through a sum, twice: the derivatives of x^3 are 3 x^2 and 6 x.

@@ -19,7 +19,8 @@ elements do not have: bool() refuses. Write (0 < x) * (x < 1). `x in [a, b]` ask
 x == a, and is refused as well. Dictionaries, such as that of the engine, look for the same object
 first; and Tensors keep their hash, since our `__eq__` is not in the body of the class.
 
-(as_array takes np.generic now: for single elements NumPy answers with an np.bool_.)
+(as_array takes np.generic now, the class of all single values of NumPy: one comparison gives an
+np.bool_.)
 
 Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne, lt, le, gt, ge.
 Try: take the condition `cls.differentiable` out of apply. backward() then starts, and stops in

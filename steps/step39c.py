@@ -14,7 +14,8 @@ same seed gives the same numbers.
     randperm  0, 1, ..., n - 1 in random order, for taking samples in another order each time
 
 randn makes two normal numbers from two even ones (Box and Muller, 1958). They are a point of the
-plane, at a random angle 2 pi v and a random distance sqrt(-2 log(1 - u)) from 0.
+plane, at a random angle 2 pi v and a random distance sqrt(-2 log(1 - u)) from 0. (1 - u, because
+u may be 0; np.log1p(-u) is log(1 - u). If n is odd, one number is left over.)
 
 How large should the weights be? An output is a sum of m products. Their variances (squares of the
 standard deviation) add up, so with inputs and weights of variance 1 it has the variance m, and

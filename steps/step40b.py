@@ -11,10 +11,11 @@ If we differentiate the whole chain by hand, it becomes short. For one row of sc
     dl/dx_i = e^(x_i) / (e^(x_1) + ... + e^(x_n)) - [i = t] = p_i - [i = t]
 
 (The derivative of log s is 1/s times that of s, and only e^(x_i) contains x_i. The brackets are 1
-where i = t, else 0. In the code they are booleans, and NumPy subtracts True as 1.) So the gradient
-is the prediction minus the target, and one Function can take the place of ten: NllLoss, for
-negative log likelihood. (PyTorch takes two: the other is log_softmax.) The demo measures both. That
-is the rule here: an operation stays composed until a measurement says that it matters.
+where i = t, else 0. In the code they are booleans: as an index they choose x_t, and NumPy subtracts
+True as 1.) So the gradient is the prediction minus the target, and one Function can take the place
+of ten: NllLoss, for negative log likelihood. (PyTorch takes two: the other is log_softmax.) The
+demo measures both. That is the rule here: an operation stays composed until a measurement says that
+it matters.
 
 The trap is the second derivative. Forward could save the probabilities p for backward. But p is
 neither an input nor the output (step 32e), so it would be a constant in the graph, and a second

@@ -4,8 +4,7 @@ In step 07 backward calls backward. A chain of n functions makes n + 1 calls, ea
 for the next. Python allows about a thousand of them, then it raises RecursionError. Real graphs are
 deeper: a network that reads a long text word by word adds several functions for each word.
 
-`sys.setrecursionlimit` would raise the limit, but no number is right for every graph. Where code in
-C stands between the calls, a high limit even ends in a crash of Python.
+`sys.setrecursionlimit` would raise the limit, but no number is right for every graph.
 
 The waiting serves no purpose: when `f.input.backward()` returns, nothing is left to do. So a list
 of the functions that are still to run can replace the waiting calls:
@@ -13,8 +12,6 @@ of the functions that are still to run can replace the waiting calls:
     take a function from the end of the list
     pass the gradient from its output to its input
     append the creator of the input, and go on until the list is empty
-
-A chain of 100,000 functions is no problem then.
 
 The recursion knew the output of f: it was the variable whose backward was running. The loop only
 has f, and it needs the gradient of f's output. So a function must now remember its output as well.

@@ -24,9 +24,6 @@ element must be changed by itself.
 
 (PyTorch's own check is `torch.autograd.gradcheck`.)
 
-What we have now: exact derivatives of chains of any length. What is missing: functions with two
-inputs, such as x + y. Step 11 begins with them.
-
 Changed: nothing above the demo; the demo is the test suite.
 Try: break Exp.backward (return gy alone). Two tests fail, and the report names them.
 """

@@ -2,8 +2,7 @@
 
 A node keeps all its inputs, whether its formula needs them or not. d(a + b)/da is 1, for which
 neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, keeps all its
-intermediate results until backward: 100 MB, where one is in use. Memory is what training large
-models runs out of first.
+intermediate results until backward: 100 MB, where one is in use.
 
 Forward knows what its formula needs, so forward says it (in PyTorch too):
 

@@ -11,8 +11,9 @@ numbers that a filter sees at a place have to lie side by side, in a row for eac
 
 Each pixel stands in several windows. That needs no memory: NumPy's array knows how far it is in
 memory from one row to the next, and the windows are a view of the same numbers with two more of
-such distances (*strides*). A *stride* is also how far the next window is from the last one: 1 for
-all windows, k for windows that do not overlap.
+such distances (*strides*). It can only be read: a write would change several windows at once. A
+*stride* is also how far the next window is from the last one: 1 for all windows, k for windows that
+do not overlap.
 
 Backward, a pixel gets the gradients of all windows that it stands in, added up. In the middle these
 are 9 windows of 3 x 3, at a corner it is one. AddWindows goes through the k * k places of a window,

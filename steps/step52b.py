@@ -17,12 +17,13 @@ and in evaluation, after net.eval(), these are used instead of the batch's.
 
 They are part of what the network knows, so they have to be saved with it. But they are not learned:
 no gradient, no optimizer. PyTorch calls such a tensor a *buffer*. register_buffer notes its name,
-state_dict has parameters and buffers (named_members finds both), and parameters() finds the
-parameters only, as before.
+state_dict has parameters and buffers (named_members, a name of ours, finds both), and parameters()
+finds the parameters only, as before.
 
 Two traps. What is averaged has to be outside of the graph (no_grad), or each average would hold the
 graphs of all batches before it. And running_var estimates the variance of all data: it takes var
-with n - 1, while the batch is scaled with n. PyTorch does the same, and so do the names.
+with n - 1, while the batch is scaled with n. The names are PyTorch's. (num_batches_tracked counts
+the batches; PyTorch can use it for a plain average, and saves it, so this file does.)
 
 Changed: BatchNorm, Module.__init__, named_parameters, state_dict, load_state_dict.
 New: Module.register_buffer, Module.named_members.

@@ -19,7 +19,7 @@ its sign, such that the loss grows:
 
 By 0.2 most answers are wrong. The same change with signs thrown at random does nearly nothing. A
 person reads both. In 64 dimensions nearly all directions are harmless, and the gradient finds the
-one that is not, since 64 small pushes add up. With photographs of 150,000 pixels, steps are enough
+one that is not, since 64 small pushes add up. With photographs of 150,000 numbers, steps are enough
 that no eye can see. These are *adversarial examples*.
 
 The trap is to take the picture for an explanation. It says what a small change does, here. Large

@@ -73,6 +73,7 @@ def promise_farewell(mpi: Any) -> None:
             if Job.broken:
                 end_job(mpi)
             mpi.Finalize()  # else mpiexec would end the others, and call that a success
+            time.sleep(0.3)  # for mpiexec to see that all have ended well: some end later
         end_at_once(status)
 
     Farewell.comm, Farewell.ready = mpi.COMM_WORLD.Idup()

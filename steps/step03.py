@@ -21,7 +21,7 @@ steps need them, because a derivative depends on the values in between.
 The trap is the order. Written in one line the chain is C(B(A(x))): the function that runs first is
 the innermost, so the line is read from right to left. The square of exp(x) is not exp of x^2.
 
-(PyTorch builds the same kind of graph while your lines run. A long formula makes a long graph.)
+(PyTorch builds the same kind of graph while your lines run.)
 
 New: Exp.
 Try: x = 20. b is still a number, of 174 digits. y is inf, and NumPy warns of an overflow.

@@ -22,9 +22,8 @@ first falls with eps and then rises. With eps = 1e-16 even 2 + eps is 2, and the
 
 And it is slow. A function of n inputs has n partial derivatives: how fast the result changes with
 one input while the others stay fixed. Together they are called the gradient. Here it takes 2 n
-runs of f. A neural network is a formula with adjustable numbers, its weights. Training it means to
-change the weights in many small steps, and each step needs the gradient: with a million weights,
-two million runs.
+runs of f. A neural network is a formula with adjustable numbers, its weights. Training changes them
+in many small steps. With a million weights, each step would take two million runs.
 
 It stays useful as a test: slow, nearly right, and too simple to be wrong. Step 10 uses it so.
 

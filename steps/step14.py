@@ -183,6 +183,3 @@ if __name__ == "__main__":
         # -> not cleared: 2.0
         # -> not cleared: 4.0
         # -> not cleared: 6.0
-    x.cleargrad()
-    add(x, x).backward()
-    print("cleared:", x.grad)  # -> cleared: 2.0

@@ -214,8 +214,3 @@ if __name__ == "__main__":
         print(f"n = {n}: {recursive_calls} calls, or {CountedAdd.calls}.", recursive_grad, x.grad)
         # -> n = 4: 15 calls, or 4. 16.0 16.0
         # -> n = 16: 65535 calls, or 16. 65536.0 65536.0
-
-    CountedAdd.calls = 0
-    x = Variable(1.0)
-    doublings(x, 1000).backward()
-    print("n = 1000:", CountedAdd.calls, "calls")  # -> n = 1000: 1000 calls

@@ -8,8 +8,8 @@ hand, with known values at known points. Now they can be typed as they stand in 
     Matyas           0.26 (x^2 + y^2) - 0.48 x y                     lowest 0 at (0, 0)
     Goldstein-Price  a polynomial of degree 8, see the demo          lowest 3 at (0, -1)
 
-Their gradients at (1, 1) are known: (2, 2), (0.04, 0.04) and (-5376, 8064). The demo compares the
-third with numerical_diff, too. At the lowest point both partial derivatives of each must be 0.
+Their gradients at (1, 1) are known: (2, 2), (0.04, 0.04) and (-5376, 8064). At the lowest point
+both partial derivatives of each must be 0.
 
 The fourth function is a loop, the series of the sine:
 
@@ -429,9 +429,6 @@ if __name__ == "__main__":
         # -> 2.00, gradient 2.00 and 2.00 / 0.00, gradient 0.00 and 0.00
         # -> 0.04, gradient 0.04 and 0.04 / 0.00, gradient 0.00 and 0.00
         # -> 1876.00, gradient -5376.00 and 8064.00 / 3.00, gradient 0.00 and 0.00
-
-    partial = numerical_diff(lambda x: goldstein_price(x, 1.0), Variable(1.0))
-    print("numerical df/dx:", round(float(partial), 2))  # -> numerical df/dx: -5376.0
 
     def taylor_sin(x, threshold):
         """The sine of x by its series, up to the first term below the threshold."""

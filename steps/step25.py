@@ -18,10 +18,10 @@ is the size of the step, and it is hard to choose. Rosenbrock's function shows w
     f(x, y) = 100 (y - x^2)^2 + (1 - x)^2       lowest 0 at (1, 1)
 
 It is a narrow valley, bent along y = x^2. Ten steps lead down to its floor; thousands lead along
-it. The curvature of f (its second derivative) is about 2,500 times as large across the valley as
+it. The curvature of f (its second derivative) near (1, 1) is about 1,000 across the valley, and 0.4
 along it. One rate has to serve both: if it is small enough for the walls, it is much too small for
-the floor. Above 2 / curvature, 0.002 near (1, 1), each step lands higher on the opposite wall: with
-0.003 it never arrives.
+the floor. Above 2 / curvature, here 0.002, each step lands higher on the opposite wall: with 0.003
+it never arrives.
 
 Two traps in the loop:
 
@@ -460,13 +460,6 @@ if __name__ == "__main__":
     # -> 10000 rounds: x  0.992, y  0.985, f 0.00006
     print("0.003 stays above 0.01:", descend(0.003, 10_000) > 0.01)
     # -> 0.003 stays above 0.01: True
-
-    # The second derivatives at (1, 1), by hand. The eigenvalues of this table are the curvature
-    # in the direction where it is least, and in the one where it is greatest.
-    second = np.array([[802.0, -400.0], [-400.0, 200.0]])
-    low, high = np.linalg.eigvalsh(second)
-    print(f"{low:.2f} along, {high:.0f} across, highest rate {2 / high:.4f}")
-    # -> 0.40 along, 1002 across, highest rate 0.0020
 
     x = Variable(3.0)
     square(x).backward()

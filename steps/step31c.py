@@ -1,9 +1,9 @@
 """Step 31c: backward(v): vector-Jacobian products
 
 y = x^2 for an x of three elements has three outputs, and y.backward() gives [2, 4, 6]. That is the
-derivative of y_1 + y_2 + y_3, since backward begins with ones (step 09). Nothing in the program
-mentions a sum. If you forget to turn the losses of three samples into one number, you get gradients
-all the same, of a sum that you did not write.
+derivative of y_1 + y_2 + y_3, since backward begins with ones (step 09). If you forget to turn the
+losses of three samples into one number, you get gradients all the same, of a sum that you did not
+write.
 
 Three outputs and three inputs have nine derivatives dy_i/dx_j. This table is the Jacobian matrix J.
 Backward never builds it. It carries one number for each output back to one for each input:
@@ -414,16 +414,14 @@ if __name__ == "__main__":
         # -> tensor([0., 4., 0.])
         # -> tensor([0., 0., 6.])
 
-    # A pass in two parts: from L to y, and from y on.
-    middle = tensor([1.0, 4.0, 9.0], requires_grad=True)  # the elements of y
-    L = middle * tensor([1.0, 10.0, 100.0])
-    L.backward(tensor([1.0, 1.0, 1.0]))
+    # L = y_1 + 10 y_2 + 100 y_3 has dL/dy = [1, 10, 100]. The pass goes on from there.
+    dL_dy = tensor([1.0, 10.0, 100.0])
     x.grad = None
-    y.backward(middle.grad)
-    print("in two parts:", x.grad)  # -> in two parts: tensor([  2.,  40., 600.])
+    y.backward(dL_dy)
+    print("from y on:", x.grad)  # -> from y on: tensor([  2.,  40., 600.])
     x.grad = None
-    (x**2 * tensor([1.0, 10.0, 100.0])).backward(tensor([1.0, 1.0, 1.0]))
-    print("in one:", x.grad)  # -> in one: tensor([  2.,  40., 600.])
+    (dL_dy * x**2).backward(tensor([1.0, 1.0, 1.0]))
+    print("from L on:", x.grad)  # -> from L on: tensor([  2.,  40., 600.])
 
     w = tensor(5.0, requires_grad=True)
     (w * 3).backward()  # a single element: v = 1

@@ -454,18 +454,8 @@ if __name__ == "__main__":
     y = x * w
     z = y + 1
     print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
+    print(y)  # -> tensor(15., grad_fn=<Mul>)
     print("Add:", z.grad_fn.edges == [(y.grad_fn, 0), None])  # -> Add: True
     print("Mul:", y.grad_fn.edges == [(x, 0), (w, 0)])  # -> Mul: True
     z.backward()
     print(x.grad, w.grad, y.grad)  # -> tensor(5.) tensor(3.) None
-
-    # Two edges to one leaf, and a number that has no edge.
-    x.grad = None
-    (x * x).backward()
-    print("d(x * x)/dx =", x.grad)  # -> d(x * x)/dx = tensor(6.)
-
-    try:
-        y.requires_grad = False  # a result: its edge says where it came from
-    except RuntimeError as error:
-        print(error)  # -> you can only change requires_grad flags of leaf variables; use detach()
-    print(y)  # -> tensor(15., grad_fn=<Mul>)

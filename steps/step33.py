@@ -8,7 +8,8 @@ two products and a sum for each square, and takes several times as long as on ar
 Each operation could have two formulas, a fast one on arrays and a differentiable one on Tensors.
 But they would say the same: Mul is `g * b, g * a` in both, and Python decides at run time what `*`
 does. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place where a
-formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
+formula finds functions: the module numpy, or the class Tensor, whose methods are ours. (xp is a
+common name for "np or a stand-in".)
 
     plain backward()    node.backward(g)     g and ctx.saved are arrays, ctx.xp is numpy
     create_graph        node.gradients(g)    the twin: Tensors, with twin.xp = Tensor
@@ -532,14 +533,11 @@ if __name__ == "__main__":
     print(x.grad, x.grad.requires_grad)  # -> tensor(0.87758255, grad_fn=<Add>) True
 
     first, x.grad = x.grad, None
-    first.backward()
-    print("sin'' = -sin:", x.grad)  # -> sin'' = -sin: tensor(-0.47942555)
-    x.grad = None
-    cos(x).backward(create_graph=True)
-    first, x.grad = x.grad, None
-    first.backward()
-    print("cos'' = -cos:", first, x.grad)
-    # -> cos'' = -cos: tensor(-0.47942555, grad_fn=<Add>) tensor(-0.87758255)
+    first.backward(create_graph=True)
+    print("-sin x:", x.grad)  # -> -sin x: tensor(-0.47942555, grad_fn=<Add>)
+    second, x.grad = x.grad, None
+    second.backward()
+    print("-cos x:", x.grad)  # -> -cos x: tensor(-0.87758255)
     x.backward()  # and a second gradient is added
     print("added:", x.grad)  # -> added: tensor(0.12241745)
 

@@ -545,12 +545,3 @@ if __name__ == "__main__":
             print(error)
             # -> element 0 of tensors does not require grad and does not have a grad_fn
             # -> grad can be implicitly created only for scalar outputs
-
-    # All of stage 5 in one formula: step 30's double backpropagation.
-    x = tensor(2.0, requires_grad=True)
-    y = x**2
-    y.backward(create_graph=True)
-    g, x.grad = x.grad, None
-    z = g**3 + y
-    z.backward()
-    print("dz/dx =", x.grad)  # -> dz/dx = tensor(100.)

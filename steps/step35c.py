@@ -16,8 +16,7 @@ but in each case it follows from the sizes before and after the sum:
 The trap is to take n = len(x), the number of rows. That is right for the mean over dimension 0 of a
 table, and wrong for all others.
 
-(In PyTorch, and in this package at the end, the mean is one node in place of two. The result is the
-same; only a call is saved. As long as speed is not the topic, we compose.)
+(In PyTorch the mean is one node in place of two, which only saves a call.)
 
 New: mean.
 Try: take len(x) for n, and see which of the three means is still right, and why.
@@ -557,9 +556,7 @@ if __name__ == "__main__":
     print("down the rows:", x.mean(0).tolist())  # -> down the rows: [3.0, 4.0, 5.0, 6.0]
     print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.5], [6.5]]
 
-    m = x.mean()
-    print(m)  # -> tensor(4.5, grad_fn=<Div>)
-    m.backward()
+    x.mean().backward()
     print("each gets 1/8:", x.grad.tolist()[0])  # -> each gets 1/8: [0.125, 0.125, 0.125, 0.125]
     x.grad = None
     x.mean(1).sum().backward()

@@ -602,11 +602,9 @@ if __name__ == "__main__":
     (x * scale).sum().backward()
     print("a single number:", scale.grad, x.sum().item())  # -> a single number: tensor(21.) 21.0
     column = tensor([[1.0], [2.0]], requires_grad=True)
-    (column * x).sum().backward()
-    print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
-    column.grad = None
     (column * tensor(np.ones((4, 2, 3)))).sum().backward()
-    print("in four tables:", column.grad.tolist())  # -> in four tables: [[12.0], [12.0]]
+    print("a column, in four tables:", column.grad.tolist())
+    # -> a column, in four tables: [[12.0], [12.0]]
 
     # The line of step 25, for all points at once: slope and height are used once for each point.
     t = tensor([0.0, 1.0, 2.0, 3.0, 4.0])

@@ -19,11 +19,12 @@ elements do not have: bool() refuses. Write (0 < x) * (x < 1). `x in [a, b]` ask
 x == a, and is refused as well. Dictionaries, such as that of the engine, look for the same object
 first; and Tensors keep their hash, since our `__eq__` is not in the body of the class.
 
-(as_array takes np.generic now: for single elements NumPy answers with an np.bool_.)
+(as_array takes np.generic now, the class of all single values of NumPy: one comparison gives an
+np.bool_.)
 
 Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne, lt, le, gt, ge.
 Try: take the condition `cls.differentiable` out of apply. backward() then starts, and stops in
-Compare, which has no backward.
+Compare, which has no backward: an error without a message.
 """
 
 import contextlib
@@ -710,7 +711,6 @@ if __name__ == "__main__":
     print("<=", (x <= 0).tolist(), " >=", (x >= 0.5).tolist())
     # -> <= [True, True, False, False]  >= [False, False, True, True]
     print("1 > x:", (1 > x).tolist())  # -> 1 > x: [True, True, True, False]
-    print("how many are positive:", (x > 0).sum().item())  # -> how many are positive: 2
 
     # One element has a truth value, several have none.
     print("single:", tensor(1.0) == tensor(1.0), bool(tensor(1.0) == 2.0), bool(tensor(0.0)))

@@ -793,6 +793,5 @@ if __name__ == "__main__":
     x.grad = None
     (x.amax() ** 2).backward(create_graph=True)
     slope, x.grad = x.grad, None
-    print(slope.tolist())  # -> [[0.0, 18.0, 0.0], [0.0, 0.0, 0.0]]
     slope.sum().backward()
-    print(x.grad.tolist())  # -> [[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    print(slope.tolist()[0], x.grad.tolist()[0])  # -> [0.0, 18.0, 0.0] [0.0, 2.0, 0.0]

@@ -8,7 +8,7 @@ Training changes the parameters again and again. In a program for PyTorch it loo
 
 So far this loop does nothing, and says nothing. Python looks for a method __isub__ of p, finds
 none, and computes p = p - rate * p.grad: a new tensor, to which it gives the name p. The list
-still holds the old one. (So step 39c wrote p.array = p.array - ... instead.)
+still holds the old one. (So step 35a wrote x.array = x.array - ... instead.)
 
 With __isub__ the result is written into the memory of p. Now p is the object that it was, in the
 list and wherever else it is used. There are three cases:
@@ -25,7 +25,7 @@ PyTorch writes in the third case too. It counts all writes, and refuses to compu
 value that was overwritten. Part II shows how.
 
 New: in_place, and with it +=, -=, *= and /=.
-Try: move the update in `train` out of no_grad. What does the error name?
+Try: take the demo's loop with `p -= 0.1 * p.grad` out of no_grad. What does the error name?
 """
 
 import contextlib
@@ -874,29 +874,15 @@ in_place(div, "__itruediv__")
 
 
 if __name__ == "__main__":
-
-    def train(update):
-        """The parameter after 50 steps downhill from 0 on (w - 3)^2."""
-        parameters = [tensor(0.0, requires_grad=True)]
-        for _ in range(50):
-            for p in parameters:
-                ((p - 3.0) ** 2).backward()
-            with no_grad():
-                update(parameters)
-            for p in parameters:
-                p.grad = None
-        return round(parameters[0].item(), 3)
-
-    def bind(parameters):
+    parameters = [tensor(1.0, requires_grad=True)]
+    ((parameters[0] - 3.0) ** 2).backward()  # the gradient is -4
+    with no_grad():
         for p in parameters:
-            p = p - 0.1 * p.grad  # as p -= 0.1 * p.grad did until now
-
-    def write(parameters):
+            p = p - 0.5 * p.grad  # as p -= 0.5 * p.grad did until now
+        print("a new tensor:", parameters[0].item())  # -> a new tensor: 1.0
         for p in parameters:
-            p -= 0.1 * p.grad
-
-    print("a new tensor:", train(bind), " in place:", train(write))
-    # -> a new tensor: 0.0  in place: 3.0
+            p -= 0.5 * p.grad
+        print("in place:", parameters[0].item())  # -> in place: 3.0
 
     x = tensor([1.0, 2.0, 3.0])
     same = x

@@ -25,7 +25,7 @@ help:
 	@echo "make tour               run the main road, check what it prints; one file reads and writes"
 	@echo "                        (about five minutes on two cores)"
 	@echo "make tour-all           run both roads and check what they print"
-	@echo "make test               format, lint and all tests (about 20 minutes on two cores)"
+	@echo "make test               format, lint and all tests (about 15 minutes on two cores)"
 	@echo "make quick              core, autograd and operations on the CPU (about a minute)"
 	@echo "make contract           the steps of the main road print the same on the package"
 	@echo "make practice-all       every exercise of Part I: start, solution and mutants"

@@ -21,7 +21,8 @@ not through the windows: place (u, v) of all windows is each stride-th pixel fro
 sum of arrays adds them. (A slice may end behind the image: NumPy cuts it off.)
 
 The dimensions come as [..., i, j, u, v], and a layer will want them in another order. `permute`
-says for each new dimension which old one it is. The way back is the *inverse* order: argsort
+says for each new dimension which old one it is (-1 is the last: dim % x.ndim makes -1 of 4
+dimensions a 3, which argsort needs). The way back is the *inverse* order: argsort
 finds where 0, 1, 2, ... stand. The trap is to turn the gradient by the same order once more. For
 two dimensions this is right, since a swap undoes itself, and for (2, 0, 1) it is wrong.
 

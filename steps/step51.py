@@ -19,8 +19,8 @@ when the digits are moved by one pixel, which no image that was learned from had
 has weights for each of four places. Steps 52a and 53a will each do more than the convolution did.
 
 The trap is to believe a comparison in which only one side was tuned. Give the fully connected
-network 3 epochs, and it reads 87 %: the convolutions seem to win by far, and nothing is learned
-from it.
+network 3 epochs instead of its 20 in the demo: it reads 87 %, 44 % of the moved ones. The
+convolutions seem to win by far, and nothing is learned from it.
 
 The demo shows eight filters of the first layer: dark is negative, bright positive. Look for those
 with one dark and one bright side. They see edges, and they were not told to.

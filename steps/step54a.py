@@ -7,10 +7,11 @@ score of the answer change, if this pixel gets a little brighter?
     d score[answer] / d pixel[i, j]
 
 So the gradient is taken by the input, not by the weights: x requires it, and one backward gives
-all 64 derivatives of an image. (50 images go through the network together. In evaluation their
+all 64 derivatives of an image. The score is taken, not the probability: where the network is sure,
+a probability stays at 1 whatever the pixel does, and its derivative is nearly 0. (50 images go through the network together. In evaluation their
 scores do not depend on each other, so the sum's gradient is that of each.) The demo shows their
 sizes as a picture. It is not what one would have drawn. The bright spots lie at and beside
-strokes, and some where the image is empty.
+strokes, and some where the image is empty: a stroke there would make another digit of it.
 
 Then the same gradient is used to deceive. Change each pixel by only 0.1 or 0.2, in the direction of
 its sign, such that the loss grows:

@@ -8,7 +8,8 @@ second network say it, and train both together:
 
 The *code* z is a narrow passage: what belongs to all digits has to go into the weights, and only
 what is special about this one into z. The loss is how badly x is drawn, each pixel a yes or no as
-in step 43 (it cannot get to 0: a gray pixel is neither).
+in step 43 (it cannot get to 0: a gray pixel is neither). binary_cross_entropy gives the mean of the 64
+pixels; times 64 it is the sum for an image, as the second part of the loss, below, is a sum.
 
 The trap: that alone does not draw. The codes of the digits would lie anywhere, with nothing in
 between, and a random z would give a random picture. So two things more. The encoder says only
@@ -1632,10 +1633,10 @@ if __name__ == "__main__":
             optimizer.step()
             schedule.step()
         if epoch in (1, 5, 40):
-            print(f"epoch {epoch:2}: {drawn.item():.0f} for the drawing")
-            # -> epoch  1: 27 for the drawing
-            # -> epoch  5: 23 for the drawing
-            # -> epoch 40: 21 for the drawing
+            print(f"epoch {epoch:2}: {drawn.item():.0f} for the drawing of the last batch")
+            # -> epoch  1: 27 for the drawing of the last batch
+            # -> epoch  5: 23 for the drawing of the last batch
+            # -> epoch 40: 21 for the drawing of the last batch
 
     with no_grad():
         print("five digits that nobody has written:")  # -> five digits that nobody has written:

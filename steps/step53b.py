@@ -21,7 +21,7 @@ place where it has never been.
 At the end the demo shows digits that are read wrong. Would you have read all of them?
 
 Changed: nothing in the framework. New: a demo with both networks on moved digits.
-Try: Moved(train, 3). The images have room for two pixels at most sides: what is lost?
+Try: Moved(train, 3). Parts of digits leave the image: what do both networks read then?
 """
 
 import contextlib

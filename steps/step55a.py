@@ -19,9 +19,11 @@ is drawn.
 
     time_i = -log(u_i) / p_i,   u_i evenly between 0 and 1            twice the p: half the time
 
-Not to have come by time s has the chance e^(-p_i s), as with a lamp that fails at a rate of p_i; so
-the chance to be first is p_i / (the sum of all). The second to arrive is a draw from the rest, so
-num_samples different ones cost no more. (NumPy's u may be 0, never 1; the code takes 1 - u for u.)
+Not to have come by time s has the chance e^(-p_i s), as with a lamp that fails at a rate of p_i. At
+each moment all that still wait may come, i at the rate p_i: it is the first in p_i of (the sum of
+all p) cases. A lamp that has waited does not age, so the second to arrive is a draw from the rest,
+and num_samples different ones cost no more. (NumPy's u may be 0, never 1; the code takes 1 - u for
+u.)
 
 The trap is the pair that never occurred. Its p would be 0, and if it comes once in the held-out
 text, the loss is -log 0 = inf. So each count starts at 1.

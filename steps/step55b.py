@@ -1,11 +1,11 @@
 """Step 55b: Embedding: eight letters
 
 The table of pairs looks at one letter. Two letters back would be better, and eight better still,
-but a table for three letters has 93^3 = 804,357 rows, and most of them occur never or once. Such a
+but a table of triples has 93^3 = 804,357 entries, and most of them occur never or once. Such a
 table knows nothing about "ngs" from having seen "ngt".
 
-So let a network look at the last eight letters. What does it get as input? Letter number 40 is not
-twice number 20. Give each letter a row of 16 numbers of its own, and let them be learned:
+So let a network look at the last eight letters. Give each letter a row of 16 numbers of its own,
+and let them be learned:
 
     numbers [n, 8]  ->  rows [n, 8, 16]  ->  side by side [n, 128]  ->  128  ->  scores [n, 93]
 

@@ -1,8 +1,8 @@
 """Step 56d: The LSTM: gates and a cell state
 
 In step 56b the memory goes through a matrix and a tanh at each letter. In step 56c 40 of them left
-10^-12 of the gradient. Hochreiter and Schmidhuber (1997) gave the network a second memory, the cell
-state c, that goes through neither:
+10^-12 of the gradient. The LSTM (long short-term memory; Hochreiter and Schmidhuber, 1997) has a
+second memory, the cell state c, which reaches the next letter through neither:
 
     c_t = f c_(t-1) + i g         f: how much is kept,   i: how much is written,   g: what
     h_t = o tanh(c_t)             o: how much is shown
@@ -19,9 +19,9 @@ in PyTorch's order i, f, g, o, and `chunk` cuts the result into four. RNNCell no
 parts it needs (gates) and has the sum as a method of its own (weigh), so that LSTMCell takes both
 over. The state is a pair, (h, c).
 
-The trap is the start. Biases near 0 make f about 1/2, and 1/2^15 is 1 part in 30,000: the gate that
-should keep is half closed. Add 3 to its bias, and f is 0.95. PyTorch starts near 0 as well, and
-leaves it to you. In the demo, open gates take the gradient over 40 letters from 10^-10 to 10^-1.
+The trap is the start. Biases near 0 make f about 1/2, and 1/2^40 is 10^-12: the gate that should
+keep is half closed. Add 3 to its bias, and f is 0.95. PyTorch starts near 0 as well, and leaves it
+to you. In the demo, open gates take the gradient over 40 letters from 5e-10 to 10^-1.
 
 New: chunk, LSTMCell, RNNCell.gates, RNNCell.weigh. Changed: RNNCell.
 Try: add 1 or 6 instead of 3. How much of the gradient arrives after 40 letters?

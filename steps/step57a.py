@@ -3,8 +3,8 @@
 A recurrent network carries all that it has read in one row of numbers. Whatever may be asked for
 later has to be in it. Six pairs of a key and a value are read, then one key is asked for: an RNN
 has to remember all six pairs, since it does not know which one will be needed. In 300 batches it
-gets a quarter of the answers right, whatever its rate, little more than by naming any value that
-it has seen.
+gets a quarter of the answers right at the best of four rates. Naming any value that it has seen
+gives 0.24: 1/6 + 5/6 * 1/12.
 
 Python has an object for that, a dictionary: each value under its key, and found when it is asked
 for. But d[query] compares by ==, which has no derivative, so no training can improve the keys. Make
@@ -19,8 +19,9 @@ differentiated, so queries, keys and values may be what a network computes from 
 *attention* (Bahdanau et al., 2014). Nothing has to be carried, and the way from an answer back to
 its letter is one step long, however far away it stood.
 
-Why sqrt(d)? A product of two rows of d normal numbers has the spread sqrt(d). Without the division
-the softmax of long rows would be nearly all on one key from the start, where its slope is near 0.
+Why sqrt(d)? A product of two rows of d normal numbers has the spread sqrt(d), since d variances of
+1 add up. Without the division the softmax of long rows would be nearly all on one key from the
+start, where its slope is near 0.
 
 The trap: the softmax runs over the keys, the last dimension. Over the queries it gives a result of
 the same shape, and no error. (PyTorch has the same name.)

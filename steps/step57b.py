@@ -6,7 +6,8 @@ attention of step 57a letter 3 can look at letter 4, and letter 4 is the answer.
 
 The demo does it with letters that are drawn at random. No one can know the next of eight letters
 better than log 8 = 2.08. This network gets far below that: it has learned to look one place to the
-right, and to copy. When it has to write, there is nothing to its right.
+right, and to copy. (Its loss is 0.3, not 0: the last of the eight has nothing to its right.) When
+it has to write, there is nothing to its right.
 
 So a score that must not count becomes -inf before the softmax. exp(-inf) is 0 exactly, the other
 weights still add up to 1, and no gradient flows there:

@@ -13,20 +13,20 @@ stand side by side. A last Linear mixes them.
                                  attention for n x heads texts at once (56a: batches of products)
                    <- outward -- back side by side, [n, t, size]
 
-It costs nothing: as many weights, and as many products of numbers, as one head of full size. One
-Linear makes q, k and v together, since one large product is faster than three. Then `permute` only
-names dimensions anew: heads go to where a product of batches counts matrices. The demo computes
-the same head by head.
+It needs as many weights and products of numbers as one head of full size; only the softmax has more
+to do. One Linear makes q, k and v together, since one large product is faster than three. Then
+`permute` only names dimensions anew: heads go to where a product of batches counts matrices. The
+demo computes the same head by head.
 
 It is causal always: from here on everything writes. What is found between the letters of one text
 is called *self-attention*. (PyTorch: nn.MultiheadAttention, with more options and other names; so
 this is a class of our own.)
 
-The trap is the order of the sizes in reshape: (n, t, 3, heads, size / heads). With heads before 3
-it runs as well, and all numbers are others.
+The trap is the order of the sizes in reshape: (n, t, 3, heads, size / heads). With heads before 3,
+and permute to match, it runs as well, and all numbers are others.
 
 New: SelfAttention.
-Try: 8 and 32 heads. With 32 each has one number: what can it still do?
+Try: 2, 8 and 32 heads. With 32 each has one number. Is that enough to point at a place?
 """
 
 import contextlib

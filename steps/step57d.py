@@ -1,9 +1,9 @@
 """Step 57d: Order: positions
 
-"dog bites man" and "man bites dog" are made of the same words. For attention they are the same:
-a weight depends on a query and a key, not on where they stand. The last word finds the same mean,
-and the demo prints the same numbers twice. Only the causal mask knows of order: it hides what
-comes later.
+"The dog, the man bites" and "the man, the dog bites" are made of the same words. For attention they
+are the same: a weight depends on a query and a key, not on where they stand. The last word finds
+the same mean, and the demo prints the same numbers twice. Only the causal mask knows of order: it
+hides what comes later.
 
 So tell each letter its place: add to its row a row that stands for the place. It could be learned,
 as in the demos of the last two steps, but then a place that never occurred has no row. Vaswani et
@@ -12,9 +12,10 @@ al. (2017) compute it:
     angle_i = place / 10000^(2i / size),     row = sin of all angles, then cos of all
 
 Each pair (sin, cos) is the hand of a clock. The first one goes round in 6 places, the next ones
-more slowly, the last one in about 60,000. Together they tell any place, as the hands for seconds,
-minutes and hours tell any time. Ten places on, each hand has turned by the same angle, wherever it
-was: so the product of two rows depends on their distance only, which is what attention can use.
+more slowly, the last one in 35,000 (for a size of 32). Together they tell any place, as the hands
+for seconds, minutes and hours tell any time. Ten places on, each hand has turned by the same angle,
+wherever it was: so the product of two rows depends on their distance only, which is what attention
+can use.
 
 Added, not put beside: the rows stay as long as they are, and Linear can still tell the two parts
 apart, since letters and places can use different directions of the space.
@@ -1794,9 +1795,6 @@ if __name__ == "__main__":
             # -> [-0.875  0.77   0.718  0.386]
 
     table = sinusoids(64, 32)
-    for row in table[::6].tolist():  # from - (-1) to # (1)
-        print("".join(["-. :*#"[int(2.99 * (x + 1))] for x in row]))
-        # -> ...
     for start in (0, 40):  # the product of two rows depends on their distance only
         products = [(table[start] * table[start + far]).sum().item() for far in (0, 1, 2, 5, 10)]
         print([round(x, 2) for x in products])

@@ -1,6 +1,6 @@
 """Step 58c: The GPT
 
-Nothing is missing any more. A GPT is a pile of what you have made:
+A GPT (generative pre-trained Transformer) is a pile of what you have made:
 
     numbers [n, t] -> rows of the embedding + positions -> blocks -> norm -> a score for each token
 
@@ -15,9 +15,10 @@ network. The loss comes near 0 and stays a little above it. Two of the texts beg
 with "The trap is ": there the next letter has to be guessed. Elsewhere the network knows it.
 
 The trap is in the start. The positions have a spread of 0.7. Rows of an embedding that start with
-0.02, as in GPT-2 (whose positions are learned), drown in them: which letter stands there is hard
-to see. With 0.2 the network of the next step has a loss of 3.19 after 100 steps, with 0.02 it has
-3.34. The positions are a buffer: part of the state, not learned.
+0.02, as in GPT-2 (whose positions are learned), drown in them: which letter stands there is hard to
+see. With 0.2 the mean loss of the next step's first 100 batches is 3.22, with 0.02 it is 3.35;
+after 1,000 the network has made up for it. The positions are a buffer: part of the state, not
+learned.
 
 New: GPT.
 Try: x = self.embedding(x), without the positions. It still learns the eight texts, or nearly. From

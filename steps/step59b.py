@@ -1,8 +1,7 @@
 """Step 59b: Likely letters only
 
 After most letters the network is fairly sure: five letters have two thirds of the probability. But
-the other 88 share the last third, and so every few letters a wild one is drawn. A writer who
-cannot take a letter back has to go on from there.
+the other 88 share the last third, and so every few letters a wild one is drawn.
 
 A low temperature helps: softmax(scores / 0.5) squares the probabilities, and small ones become
 tiny. But it also makes the likely ones likelier, and the text repeats itself: "of the the of the".
@@ -16,7 +15,9 @@ topk(x, k) gives the k largest numbers, the largest first, and where they stand.
 is the border. The gradient goes to the elements that were taken, as with any indexing (39b).
 
 The demo writes with the same network three times and counts how many words are real, that is,
-stand in the text that was learned. 500 steps are few, so most of the letters are still wrong.
+stand in the text that was learned: 26 % as learned, 63 % at temperature 0.5, 43 % with k = 5. The
+count likes repetition: k = 1 has 100 %. (500 steps are few. Of equal scores at the border all
+stay.)
 
 The trap is to measure such a text by the loss. Held-out loss asks for the probability of each
 letter that comes, and -log 0 is infinite. Temperature and k are for writing only.

@@ -2,7 +2,7 @@
 
 The GPT works, and it could be faster. Where does the time go? gelu is nine operations, each with a
 node in the graph and an array of its own. At the widest place of a block, each of these arrays has
-four times the size of x. Seven of them are kept for backward.
+four times the size of x. Six of them are kept for backward, beside the result.
 
 Autograd differentiates what you compose, and it does so exactly. It does not simplify. By hand we
 can: one Function with the derivative of the whole formula,

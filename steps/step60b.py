@@ -1,8 +1,7 @@
 """Step 60b: One node for softmax and normalisation
 
-The same for the two that are left. softmax is five operations on the scores of attention,
-LayerNorm ten on each row. Both have a derivative by hand that is shorter than what autograd
-composes:
+The same for the two that are left. softmax is five operations on the scores of attention, LayerNorm
+twelve on each row. Both have a derivative by hand that is shorter than what autograd composes:
 
     softmax:    y = e^x / (sum of e^x)            dL/dx = y (g - sum of g y)
     norm:       y = (x - mean) / s                dL/dx = (g - mean of g - y * mean of g y) / s
@@ -21,7 +20,7 @@ The trap is to go on like this. What is left is spread over many operations, eac
 further node by hand is a formula to test and saves less.
 
 New: Softmax, Normalization. Changed: softmax, LayerNorm.
-Try: in Softmax.forward, leave out `- x.max(...)`. For which x does the result become nan?
+Try: in Softmax.forward, leave out `- x.max(...)`. What is softmax of 90 and 0 then?
 """
 
 import collections
@@ -1984,7 +1983,7 @@ if __name__ == "__main__":
         return x.softmax(-1)
 
     def old_norm(x):
-        """LayerNorm as in step 58a, without weight and bias: ten operations."""
+        """LayerNorm as in step 58a, without weight and bias: twelve operations."""
         return (x - x.mean(-1, True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5) ** 0.5
 
     def new_norm(x):

@@ -1,0 +1,48 @@
+"""Arguments that are True or False, against PyTorch: which other values are refused, and how."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tinytorch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+
+# `flag` is each of VALUES.
+CALLS = """
+L.ones(2).requires_grad_(flag)
+L.ones(2).requires_grad_(requires_grad=flag)
+setattr(L.ones(2), "requires_grad", flag)
+L.tensor([1.0], requires_grad=flag)
+L.tensor([1], requires_grad=flag)
+L.ones(2).new_tensor([1.0], requires_grad=flag)
+L.zeros(2, requires_grad=flag)
+L.full((2,), 1.0, requires_grad=flag)
+L.ones(2).new_zeros(2, requires_grad=flag)
+L.ones_like(L.ones(2), requires_grad=flag)
+L.arange(2.0, requires_grad=flag)
+L.rand(2, requires_grad=flag)
+L.randn_like(L.ones(2), requires_grad=flag)
+nn.Parameter(L.ones(2), flag)
+nn.Linear(2, 2).requires_grad_(flag)
+"""
+VALUES = (
+    "True False 1 0 100 2.0 nan None 'a' [True] np.True_ np.int64(1) L.tensor(True) L.tensor(1)"
+)
+
+
+def outcome(library, call, value):
+    """Whether a result requires a gradient, or the kind of the error."""
+    names = {"L": library, "nn": library.nn, "F": library.nn.functional, "np": np, "nan": math.nan}
+    try:
+        result = eval(call, {**names, "flag": eval(value, names)})
+    except Exception as error:
+        return type(error)
+    return getattr(result, "requires_grad", None)
+
+
+@pytest.mark.parametrize("value", VALUES.split())
+@pytest.mark.parametrize("call", CALLS.strip().split("\n"))
+def test_a_flag_is_what_it_is_in_pytorch(call, value):
+    assert outcome(tinytorch, call, value) == outcome(torch, call, value)

@@ -41,7 +41,10 @@ def new_leaf(array: Any, device: Any, requires_grad: bool | None) -> Tensor:
     Raises:
         TypeError: requires_grad is another value, such as 1.
     """
-    return wrap(array, device).requires_grad_(requires_grad is not None and requires_grad)
+    leaf = wrap(array, device)
+    if requires_grad is not None and requires_grad is not False:
+        leaf.requires_grad_(requires_grad)
+    return leaf
 
 
 def allocated(function: Callable[..., Any], *args: Any) -> Any:

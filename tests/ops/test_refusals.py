@@ -99,13 +99,21 @@ FLAGS = {
     "tensor": lambda flag: tinytorch.tensor([1.0], requires_grad=flag),
     "full": lambda flag: tinytorch.full((2,), 1.0, requires_grad=flag),
     "rand": lambda flag: tinytorch.rand(2, requires_grad=flag),
+    "sum": lambda flag: MATRIX.sum(0, keepdim=flag),
+    "mean": lambda flag: MATRIX.mean(0, flag),
+    "max": lambda flag: MATRIX.max(0, keepdims=flag),
+    "argmax": lambda flag: tinytorch.argmax(MATRIX, 0, flag),
+    "quantile": lambda flag: MATRIX.quantile(0.5, 0, flag),
+    "var": lambda flag: MATRIX.var(0, True, flag),
+    "std": lambda flag: MATRIX.std(0, unbiased=flag),
+    "var_mean": lambda flag: tinytorch.var_mean(MATRIX, 0, keepdim=flag),
 }
 
 
 @pytest.mark.parametrize("value", [1, 0, 2.0, None, "yes", np.True_, MASK[0]], ids=repr)
 @pytest.mark.parametrize("name", FLAGS)
 def test_what_is_not_a_flag(name, value):
-    if value is None and name in ("full", "rand"):
+    if value is None and name in ("full", "rand", "std"):
         return  # None is the default there
     with pytest.raises(TypeError, match=rf"^{name}\(\): argument '\w+' must be bool, not "):
         FLAGS[name](value)

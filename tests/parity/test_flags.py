@@ -26,6 +26,31 @@ L.rand(2, requires_grad=flag)
 L.randn_like(L.ones(2), requires_grad=flag)
 nn.Parameter(L.ones(2), flag)
 nn.Linear(2, 2).requires_grad_(flag)
+L.ones(2, 3).sum(0, flag)
+L.ones(2, 3).sum(0, keepdim=flag)
+L.ones(2, 3).sum(axis=0, keepdims=flag)
+L.sum(L.ones(2, 3), 0, flag)
+L.ones(2, 3).mean(0, keepdim=flag)
+L.ones(2, 3).prod(0, flag)
+L.ones(2, 3).max(0, flag)[0]
+L.ones(2, 3).min(0, keepdim=flag)[1]
+L.ones(2, 3).amax(0, flag)
+L.ones(2, 3).argmin(0, keepdim=flag)
+L.ones(2, 3).argmax(keepdim=flag)
+L.ones(2, 3).all(0, flag)
+L.ones(2, 3).any(0, keepdim=flag)
+L.ones(2, 3).var(0, keepdim=flag)
+L.ones(2, 3).std(0, True, flag)
+L.std_mean(L.ones(2, 3), 0, keepdim=flag)[1]
+L.ones(2, 3).norm(2, 0, flag)
+L.linalg.vector_norm(L.ones(2, 3), dim=0, keepdim=flag)
+L.ones(2, 3).logsumexp(0, flag)
+L.ones(2, 3).median(0, keepdim=flag)[0]
+L.ones(2, 3).kthvalue(1, 0, flag)[1]
+L.ones(2, 3).quantile(0.5, 0, flag)
+L.ones(2, 3).nansum(0, keepdim=flag)
+L.ones(2, 3).nanmean(0, flag)
+F.pairwise_distance(L.ones(2, 3), L.zeros(2, 3), keepdim=flag)
 """
 VALUES = (
     "True False 1 0 100 2.0 nan None 'a' [True] np.True_ np.int64(1) L.tensor(True) L.tensor(1)"
@@ -33,13 +58,15 @@ VALUES = (
 
 
 def outcome(library, call, value):
-    """Whether a result requires a gradient, or the kind of the error."""
+    """What the result is like, or the kind of the error."""
     names = {"L": library, "nn": library.nn, "F": library.nn.functional, "np": np, "nan": math.nan}
     try:
         result = eval(call, {**names, "flag": eval(value, names)})
     except Exception as error:
         return type(error)
-    return getattr(result, "requires_grad", None)
+    if isinstance(result, library.Tensor):
+        return tuple(result.shape), result.requires_grad
+    return result is None  # a module is not compared
 
 
 @pytest.mark.parametrize("value", VALUES.split())

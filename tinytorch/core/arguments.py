@@ -49,12 +49,13 @@ def check_flag(argument: str, value: Any, function: str = "") -> None:
     """Checks an argument that is True or False.
 
     Raises:
-        TypeError: it is another value, such as 1. The error names the outermost function of this
-            package that has an argument of this name, or else `function`.
+        TypeError: it is another value, such as 1. The error names the outermost function of the
+            caller's package that has an argument of this name, or else `function`.
     """
     if value is True or value is False:
         return
-    package, frame = __name__.partition(".")[0], sys._getframe(1)
+    frame = sys._getframe(1)
+    package = frame.f_globals["__name__"].partition(".")[0]
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         if argument in inspect.getargvalues(frame).args:
             function = frame.f_code.co_name

@@ -106,6 +106,10 @@ FLAGS = {
     "quantile": lambda flag: MATRIX.quantile(0.5, 0, flag),
     "var": lambda flag: MATRIX.var(0, True, flag),
     "std": lambda flag: MATRIX.std(0, unbiased=flag),
+    "sort": lambda flag: MATRIX.sort(0, flag),
+    "argsort": lambda flag: tinytorch.argsort(MATRIX, descending=flag),
+    "topk": lambda flag: MATRIX.topk(1, 0, flag),
+    "unique": lambda flag: X.unique(return_inverse=flag),
     "var_mean": lambda flag: tinytorch.var_mean(MATRIX, 0, keepdim=flag),
 }
 

@@ -50,6 +50,16 @@ L.ones(2, 3).kthvalue(1, 0, flag)[1]
 L.ones(2, 3).quantile(0.5, 0, flag)
 L.ones(2, 3).nansum(0, keepdim=flag)
 L.ones(2, 3).nanmean(0, flag)
+L.ones(2, 3).sort(0, flag)[0]
+L.sort(L.ones(2, 3), descending=flag)[1]
+L.ones(2, 3).sort(stable=flag)[0]
+L.ones(2, 3).argsort(0, flag)
+L.argsort(L.ones(2, 3), stable=flag)
+L.ones(2, 3).topk(2, 1, flag)[0]
+L.topk(L.ones(2, 3), 2, sorted=flag)[0]
+L.tensor([1, 2, 1]).unique(flag)
+L.unique(L.tensor([1, 2, 1]), return_inverse=flag)[0]
+L.tensor([1, 2, 1]).unique(return_counts=flag)[0]
 F.pairwise_distance(L.ones(2, 3), L.zeros(2, 3), keepdim=flag)
 """
 VALUES = (

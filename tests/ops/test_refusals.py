@@ -110,6 +110,8 @@ FLAGS = {
     "argsort": lambda flag: tinytorch.argsort(MATRIX, descending=flag),
     "topk": lambda flag: MATRIX.topk(1, 0, flag),
     "unique": lambda flag: X.unique(return_inverse=flag),
+    "max_pool": lambda flag: F.max_pool2d(IMAGE, 2, ceil_mode=flag),
+    "avg_pool": lambda flag: F.avg_pool1d(IMAGE[0], 2, count_include_pad=flag),
     "var_mean": lambda flag: tinytorch.var_mean(MATRIX, 0, keepdim=flag),
 }
 

@@ -60,6 +60,13 @@ L.topk(L.ones(2, 3), 2, sorted=flag)[0]
 L.tensor([1, 2, 1]).unique(flag)
 L.unique(L.tensor([1, 2, 1]), return_inverse=flag)[0]
 L.tensor([1, 2, 1]).unique(return_counts=flag)[0]
+F.max_pool1d(L.ones(1, 1, 4), 2, ceil_mode=flag)
+F.max_pool2d(L.ones(1, 1, 5, 5), 2, None, 0, 1, flag)
+F.max_pool3d(L.ones(1, 1, 2, 2, 2), 2, ceil_mode=flag)
+F.avg_pool1d(L.ones(1, 1, 5), 2, ceil_mode=flag)
+F.avg_pool2d(L.ones(1, 1, 5, 5), 2, count_include_pad=flag)
+nn.MaxPool2d(2, ceil_mode=flag)(L.ones(1, 1, 5, 5))
+nn.AvgPool1d(2, count_include_pad=flag)(L.ones(1, 1, 5))
 F.pairwise_distance(L.ones(2, 3), L.zeros(2, 3), keepdim=flag)
 """
 VALUES = (

@@ -1,4 +1,4 @@
-"""Step core35: What counts as an integer
+"""Step core35: What counts as an integer, and what as a flag
 
 A size of 2.0 fails inside NumPy, with an error of NumPy's. A size of True does not fail at all: in
 Python True is 1, although as a size or a dimension it can only be a mistake. So tinytorch decides
@@ -19,7 +19,14 @@ outermost function of this package that has the value among its arguments.
 All sizes go through as_shape, so the check is there. expand() without any size is refused as well.
 Python's own int passes without a call, to save time: almost all sizes are of this type.
 
-Changed: as_shape, Tensor.__init__. New: as_integer, not_an_integer.
+A flag, an argument that switches something on or off, is the other way round: it has to be True or
+False. Of requires_grad_(0.5), `if` would make True, where a number can only be a mistake. PyTorch
+takes no other value, not even np.True_, and so does check_flag, which knows the argument's name and
+finds the function in the same way. For `x.requires_grad = 1`, which is not a call, PyTorch has a
+RuntimeError.
+
+Changed: as_shape, Tensor.__init__, Tensor.requires_grad, Tensor.requires_grad_, tensor. New:
+as_integer, not_an_integer, check_flag.
 Try: ask operator.index for True, and for np.array(2).
 """
 
@@ -140,6 +147,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value is not True and value is not False:
+            raise RuntimeError("requires_grad must be a bool")
         if self._edge is not None:
             if not value:
                 raise RuntimeError(
@@ -153,14 +162,16 @@ class Tensor:
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        self._requires_grad = bool(value)
+        self._requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
         """Set requires_grad in place and return the tensor.
 
         Raises:
             RuntimeError: the element type is not a floating point type.
+            TypeError: the argument is not a bool.
         """
+        check_flag("requires_grad", requires_grad)
         self.requires_grad = requires_grad
         return self
 
@@ -414,7 +425,7 @@ def tensor(
 
     Raises:
         ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
+        TypeError: there is a string among the data, or requires_grad is not a bool.
         RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
@@ -423,8 +434,8 @@ def tensor(
     device = as_device(device)
     array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
-    if requires_grad:
-        out.requires_grad = True
+    if requires_grad is not False:
+        out.requires_grad_(requires_grad)
     return out
 
 
@@ -1024,6 +1035,24 @@ def not_an_integer(value: Any) -> TypeError:
     return TypeError(f"{where} must be int, not {type(value).__name__}")
 
 
+def check_flag(argument: str, value: Any, function: str = "") -> None:
+    """Checks an argument that is True or False.
+
+    Raises:
+        TypeError: it is another value, such as 1. The error names the outermost function of the
+            caller's package that has an argument of this name, or else `function`.
+    """
+    if value is True or value is False:
+        return
+    frame = sys._getframe(1)
+    package = frame.f_globals["__name__"].partition(".")[0]
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        if argument in inspect.getargvalues(frame).args:
+            function = frame.f_code.co_name
+        frame = frame.f_back
+    raise TypeError(f"{function}(): argument '{argument}' must be bool, not {value!r}")
+
+
 def as_integer(number: Any) -> int:
     """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
 
@@ -1311,6 +1340,21 @@ if __name__ == "__main__":
     # -> expand(): argument 'sizes' must be int, not float
     # -> expand(): argument 'sizes' must be int, not str
     # -> expand() is missing its sizes
+
+    print(tensor([1.0], requires_grad=True).requires_grad)  # -> True
+    for flag in (1, 0.5, None, np.True_):
+        try:
+            tensor([1.0], requires_grad=flag)
+        except TypeError as error:
+            print(error)
+    # -> tensor(): argument 'requires_grad' must be bool, not 1
+    # -> tensor(): argument 'requires_grad' must be bool, not 0.5
+    # -> tensor(): argument 'requires_grad' must be bool, not None
+    # -> tensor(): argument 'requires_grad' must be bool, not np.True_
+    try:
+        x.requires_grad = 1
+    except RuntimeError as error:
+        print(error, x.requires_grad)  # -> requires_grad must be a bool False
 
     # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
     print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())

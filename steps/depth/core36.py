@@ -201,6 +201,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value is not True and value is not False:
+            raise RuntimeError("requires_grad must be a bool")
         if self._edge is not None:
             if not value:
                 raise RuntimeError(
@@ -214,14 +216,16 @@ class Tensor:
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        self._requires_grad = bool(value)
+        self._requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
         """Set requires_grad in place and return the tensor.
 
         Raises:
             RuntimeError: the element type is not a floating point type.
+            TypeError: the argument is not a bool.
         """
+        check_flag("requires_grad", requires_grad)
         self.requires_grad = requires_grad
         return self
 
@@ -481,7 +485,7 @@ def tensor(
 
     Raises:
         ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
+        TypeError: there is a string among the data, or requires_grad is not a bool.
         RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
@@ -490,8 +494,8 @@ def tensor(
     device = as_device(device)
     array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
-    if requires_grad:
-        out.requires_grad = True
+    if requires_grad is not False:
+        out.requires_grad_(requires_grad)
     return out
 
 
@@ -1089,6 +1093,24 @@ def not_an_integer(value: Any) -> TypeError:
                 break
         frame = frame.f_back
     return TypeError(f"{where} must be int, not {type(value).__name__}")
+
+
+def check_flag(argument: str, value: Any, function: str = "") -> None:
+    """Checks an argument that is True or False.
+
+    Raises:
+        TypeError: it is another value, such as 1. The error names the outermost function of the
+            caller's package that has an argument of this name, or else `function`.
+    """
+    if value is True or value is False:
+        return
+    frame = sys._getframe(1)
+    package = frame.f_globals["__name__"].partition(".")[0]
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        if argument in inspect.getargvalues(frame).args:
+            function = frame.f_code.co_name
+        frame = frame.f_back
+    raise TypeError(f"{function}(): argument '{argument}' must be bool, not {value!r}")
 
 
 def as_integer(number: Any) -> int:

@@ -38,7 +38,7 @@ import numpy as np
 
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad, set_grad_enabled
-from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.arguments import check_flag, checked, not_an_integer
 from tinytorch.core.convert import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import (
@@ -131,6 +131,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value is not True and value is not False:
+            raise RuntimeError("requires_grad must be a bool")
         if self._edge is not None:
             if not value:
                 raise RuntimeError(
@@ -144,14 +146,16 @@ class Tensor:
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        self._requires_grad = bool(value)
+        self._requires_grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
         """Set requires_grad in place and return the tensor.
 
         Raises:
             RuntimeError: the element type is not a floating point type.
+            TypeError: the argument is not a bool.
         """
+        check_flag("requires_grad", requires_grad)
         self.requires_grad = requires_grad
         return self
 
@@ -419,7 +423,7 @@ def tensor(
 
     Raises:
         ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
+        TypeError: there is a string among the data, or requires_grad is not a bool.
         RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
@@ -428,8 +432,8 @@ def tensor(
     device = as_device(device)
     array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
-    if requires_grad:
-        out.requires_grad = True
+    if requires_grad is not False:
+        out.requires_grad_(requires_grad)
     return out
 
 

@@ -13,7 +13,8 @@ zeros((2, 3)), as PyTorch does.
 Which type, if none is given? full takes the type of its value: 7 makes int64, True makes bool. The
 other three make the default float type: floats are mostly added to them later.
 
-A new tensor is a leaf (step 31b): `new_leaf` wraps the array and sets requires_grad.
+A new tensor is a leaf (step 31b): `new_leaf` wraps the array and sets requires_grad, which has to
+be a flag (step core35).
 
 The trap: in PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a
 program that reads it has a bug, and should have the same bug on every run.
@@ -32,9 +33,16 @@ from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
 
 
-def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A new leaf around an array of `device`."""
-    return wrap(array, device).requires_grad_(requires_grad)
+def new_leaf(array: Any, device: Any, requires_grad: bool | None) -> Tensor:
+    """A new leaf around an array of `device`. As in PyTorch, None counts as False.
+
+    Raises:
+        TypeError: requires_grad is another value, such as 1.
+    """
+    leaf = wrap(array, device)
+    if requires_grad is not None and requires_grad is not False:
+        leaf.requires_grad_(requires_grad)
+    return leaf
 
 
 def full(
@@ -97,3 +105,7 @@ if __name__ == "__main__":
     print("a tensor's value:", full((2,), tensor(3.5)).tolist())  # -> a tensor's value: [3.5, 3.5]
     w = ones(2, requires_grad=True)
     print("a leaf:", w.is_leaf, w.requires_grad, w.device)  # -> a leaf: True True cpu
+    try:
+        ones(2, requires_grad=1)
+    except TypeError as error:
+        print("1 is not a flag:", type(error).__name__)  # -> 1 is not a flag: TypeError

@@ -40,9 +40,16 @@ from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.scalar import checked_number
 
 
-def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A new leaf around an array of `device`."""
-    return wrap(array, device).requires_grad_(requires_grad)
+def new_leaf(array: Any, device: Any, requires_grad: bool | None) -> Tensor:
+    """A new leaf around an array of `device`. As in PyTorch, None counts as False.
+
+    Raises:
+        TypeError: requires_grad is another value, such as 1.
+    """
+    leaf = wrap(array, device)
+    if requires_grad is not None and requires_grad is not False:
+        leaf.requires_grad_(requires_grad)
+    return leaf
 
 
 def allocated(function: Callable[..., Any], *args: Any) -> Any:

@@ -38,13 +38,13 @@ class Parameter(Tensor):
     `Parameter(data)` shares the memory of the tensor `data`, as a leaf that requires a gradient.
     Raises:
         RuntimeError: for integer data, unless requires_grad=False.
+        TypeError: requires_grad is not a bool.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
         data = tensor([]) if data is None else data
         self = wrap(data.array.view(), data.device, cls)
-        self.requires_grad = requires_grad
-        return self
+        return self.requires_grad_(requires_grad)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
         pass  # __new__ has done everything: Tensor's own __init__ would make another array

@@ -14,7 +14,8 @@ zeros of the padding count if they are asked for, but what lies behind the paddi
 Some arguments make no sense: a stride of 0, or a kernel larger than the image. NumPy would not
 complain. A negative number of outputs makes an empty slice, and an empty picture goes on through
 the network. PyTorch also refuses a padding of more than half a kernel: such windows would see only
-the border. All is checked in one place, where the sizes are known.
+the border. All is checked in one place, where the sizes are known. And the two flags have to be
+flags (step core35): ceil_mode=3 would add a window or two.
 
 Changed: pooling_windows, windows_of, avg_pool, max_pool.
 Try: leave out the line `out -= ...`, and see what the window that sees nothing gives.
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
@@ -157,6 +159,7 @@ def windows_of(
 ) -> tuple[Windows, list]:
     """`pooling_windows` of a kernel, stride, padding and dilation; no stride means that of the
     kernel."""
+    check_flag("ceil_mode", ceil_mode)
     kernel, stride, *others = options
     stride = kernel if stride is None else stride
     values = [(value,) * ndim for value in (kernel, stride, *others)]
@@ -190,6 +193,7 @@ def avg_pool(
     Raises:
         RuntimeError: the numbers do not fit.
     """
+    check_flag("count_include_pad", count_include_pad)
     windows, dims = windows_of(ndim, input, ceil_mode, kernel_size, stride, padding, 1)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
@@ -248,6 +252,10 @@ if __name__ == "__main__":
         avg_pool(1, x, 2, divisor_override=0)
     except RuntimeError as error:
         print(error)  # -> divisor must be not zero
+    try:
+        max_pool(1, x, 2, ceil_mode=3)
+    except TypeError as error:
+        print(error)  # -> max_pool(): argument 'ceil_mode' must be bool, not 3
     x.requires_grad_()
     pool = functools.partial(max_pool, 1, kernel_size=3, stride=2, padding=1, ceil_mode=True)
     print("derivatives:", gradcheck(pool, x.double()) and gradgradcheck(pool, x.double()))

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
@@ -203,11 +204,12 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
 
 def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tuple[Windows, list]:
     """`pooling_windows` from arguments as people write them: no stride means that of the kernel."""
+    check_flag("ceil_mode", ceil_mode)
     kernel, stride, *others = options
     if stride is None or (isinstance(stride, (tuple, list)) and not stride):
         stride = kernel
     values = [for_each_dim(value, ndim) for value in (kernel, stride, *others)]
-    return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
+    return pooling_windows(plane_of(ndim, input), ceil_mode, *values)
 
 
 def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
@@ -237,6 +239,7 @@ def avg_pool(
     Raises:
         RuntimeError: the numbers do not fit.
     """
+    check_flag("count_include_pad", count_include_pad)
     windows, dims = windows_of(ndim, input, ceil_mode, kernel_size, stride, padding, 1)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")

@@ -16,13 +16,17 @@ to be differentiated (step 33). An array's sum takes `axis` and `keepdims`, PyTo
 and `keepdim`: found.sum(axis=1, keepdims=True) works on one of the two only. So `reduction`, which
 attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.)
 
-The trap: True is an integer in Python, so sum(x, True) would be sum(x, 1). It is refused.
+The trap: True is an integer in Python, so sum(x, True) would be sum(x, 1). And 1 counts as true, so
+sum(x, 0, 1), where (0, 1) was meant, would keep dimension 0. Both are refused: the first as a dim,
+the second as a flag (step core35). All reductions go through `reduction`, so keepdim is checked
+there.
 
 Changed: reduced_dims, sum, mean. New: normalize_dim, normalize_dims, reduction.
 Try: return dim, not dim + last, from normalize_dim, and see the first lines of the demo.
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
@@ -72,13 +77,21 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors."""
+    Tensors.
+
+    A call raises TypeError if `keepdim` is neither True nor False.
+    """
+    names = [*inspect.signature(function).parameters][1:]  # without `input`
+    place = names.index("keepdim") if "keepdim" in names else len(names)
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+            check_flag("keepdim", kwargs.get("keepdim", False), function.__name__)
+        if len(args) > place:
+            check_flag("keepdim", args[place], function.__name__)
         return function(input, *args, **kwargs)
 
     return call
@@ -181,6 +194,8 @@ if __name__ == "__main__":
         lambda: sum(x, 2),
         lambda: sum(x, (1, -1)),
         lambda: sum(x, True),
+        lambda: sum(x, 0, 1),
+        lambda: x.mean(0, keepdims=1.0),
         lambda: sum([1.0, 2.0]),
     ):
         try:
@@ -190,4 +205,6 @@ if __name__ == "__main__":
             # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
             # -> RuntimeError: a dim appears multiple times in the list of dims (1, -1)
             # -> TypeError: argument must be int, not bool
+            # -> TypeError: sum(): argument 'keepdim' must be bool, not 1
+            # -> TypeError: mean(): argument 'keepdim' must be bool, not 1.0
             # -> TypeError: sum(): argument 'input' (position 1) must be Tensor, not list

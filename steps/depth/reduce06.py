@@ -27,6 +27,7 @@ Try: save the deviations in forward, and use them in backward. What does gradgra
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
@@ -79,13 +81,21 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors."""
+    Tensors.
+
+    A call raises TypeError if `keepdim` is neither True nor False.
+    """
+    names = [*inspect.signature(function).parameters][1:]  # without `input`
+    place = names.index("keepdim") if "keepdim" in names else len(names)
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+            check_flag("keepdim", kwargs.get("keepdim", False), function.__name__)
+        if len(args) > place:
+            check_flag("keepdim", args[place], function.__name__)
         return function(input, *args, **kwargs)
 
     return call

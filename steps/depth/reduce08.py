@@ -12,7 +12,8 @@ PyTorch has two ways to say the divisor:
 
 In var(x, False), the False arrives as `dim`, where step reduce02 refuses a bool. So
 `variance_or_deviation`, which serves both functions, looks for a bool there first. Giving both
-options is an error. So is a tensor of integers, whose variance need not be an integer.
+options is an error. So is var(x, 0, 0), since 0 is not a flag, and a tensor of integers, whose
+variance need not be an integer.
 
 The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
 
@@ -21,6 +22,7 @@ Try: leave out the two lines about a bool, and compute var(x, False).
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
@@ -73,13 +76,21 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors."""
+    Tensors.
+
+    A call raises TypeError if `keepdim` is neither True nor False.
+    """
+    names = [*inspect.signature(function).parameters][1:]  # without `input`
+    place = names.index("keepdim") if "keepdim" in names else len(names)
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+            check_flag("keepdim", kwargs.get("keepdim", False), function.__name__)
+        if len(args) > place:
+            check_flag("keepdim", args[place], function.__name__)
         return function(input, *args, **kwargs)
 
     return call
@@ -247,12 +258,14 @@ def variance_or_deviation(
 
     Raises:
         RuntimeError: `input` is of an integer type.
-        TypeError: both `unbiased` and `correction` are given.
+        TypeError: both `unbiased` and `correction` are given, or `unbiased` is not a bool.
     """
     if not input.is_floating_point():
         raise RuntimeError("std and var only support floating point and complex dtypes")
     if isinstance(dim, bool):  # var(input, unbiased)
         dim, unbiased = None, dim
+    if unbiased is not None:
+        check_flag("unbiased", unbiased)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
@@ -297,6 +310,7 @@ if __name__ == "__main__":
     # -> 1.0 1.0 1.0
     for wrong in (
         lambda: var(x, unbiased=True, correction=1),
+        lambda: var(x, 0, 0),
         lambda: std(tensor([1, 2])),
     ):
         try:
@@ -304,6 +318,7 @@ if __name__ == "__main__":
         except (TypeError, RuntimeError) as error:
             print(f"{type(error).__name__}: {error}")
             # -> TypeError: give `unbiased` or `correction`, not both
+            # -> TypeError: var(): argument 'unbiased' must be bool, not 0
             # -> RuntimeError: std and var only support floating point and complex dtypes
 
     z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)

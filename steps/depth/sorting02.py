@@ -20,7 +20,8 @@ is last, and first in a falling order.
 The trap: sorting -x gives no falling order. nan stays last, and the smallest integer has no
 negative.
 
-Every order is stable here, also without `stable=True`.
+Every order is stable here, also without `stable=True`. Both options have to be flags (step core35):
+in sort(x, 0, 1), a second dimension may have been meant.
 
 Changed: ArgSort.forward, argsort, sort. New: stable_order.
 Try: return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for the falling order.
@@ -29,6 +30,7 @@ Try: return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for the falling
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
@@ -64,6 +66,8 @@ class ArgSort(Function):
 @tensor_method("argsort")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 indices that sort `input` along `dim`. The order is always stable."""
+    check_flag("descending", descending)
+    check_flag("stable", stable)
     return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
 
 
@@ -75,6 +79,9 @@ def sort(
 
     Equal elements always keep their order. The gradient of an element goes to where it came from.
     """
+    check_flag("descending", descending)
+    if stable is not None:  # which PyTorch takes here, and not in argsort
+        check_flag("stable", stable)
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
     return SortResult(Sort.apply(input, indices, dim), indices)
@@ -98,6 +105,11 @@ if __name__ == "__main__":
     smallest = tensor([-128, 5], dtype=int8)
     print("-x:", (-smallest).tolist(), "falling:", sort(smallest, descending=True).values.tolist())
     # -> -x: [-128, -5] falling: [5, -128]
+
+    try:
+        sort(ties, 0, 1)
+    except TypeError as error:
+        print(error)  # -> sort(): argument 'descending' must be bool, not 1
 
     # Sorted by name, then by score: "ann" stays before "bob".
     names, scores = ["ann", "bob", "cid"], tensor([7, 7, 9])

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
@@ -74,6 +75,8 @@ class ArgSort(Function):
 @tensor_method("argsort")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 indices that sort `input` along `dim`. The order is always stable."""
+    check_flag("descending", descending)
+    check_flag("stable", stable)
     return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
 
 
@@ -85,6 +88,9 @@ def sort(
 
     Equal elements always keep their order. The gradient of an element goes to where it came from.
     """
+    check_flag("descending", descending)
+    if stable is not None:  # which PyTorch takes here, and not in argsort
+        check_flag("stable", stable)
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
     return SortResult(Sort.apply(input, indices, dim), indices)

@@ -12,7 +12,8 @@ True and false have an order, and sort takes them. PyTorch's topk does not, so a
 here would fail there. So topk refuses them here too.
 
 `sorted=False` allows PyTorch to give the k best in any order. Ours are sorted either way: to sort
-ten numbers costs less than the test whether they have to be.
+ten numbers costs less than the test whether they have to be. Both options have to be flags, as in
+sort: topk(x, 1, 0, 2) is refused.
 
 The trap: a special case must keep the form of the result. sort(tensor(7.0)) still has values and
 indices, so that no program needs an `if` for it.
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
@@ -86,6 +88,8 @@ class ArgSort(Function):
 @tensor_method("argsort")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 indices that sort `input` along `dim`. The order is always stable."""
+    check_flag("descending", descending)
+    check_flag("stable", stable)
     return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
 
 
@@ -97,6 +101,9 @@ def sort(
 
     Equal elements always keep their order. The gradient of an element goes to where it came from.
     """
+    check_flag("descending", descending)
+    if stable is not None:  # which PyTorch takes here, and not in argsort
+        check_flag("stable", stable)
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
     return SortResult(Sort.apply(input, indices, dim), indices)
@@ -113,6 +120,8 @@ def topk(
     Raises:
         RuntimeError: there are fewer than k elements.
     """
+    check_flag("largest", largest)
+    check_flag("sorted", sorted)
     dim, k = normalize_dim(dim, input.array.ndim), as_integer(k)
     n = input.array.shape[dim] if input.array.ndim else 1
     if not 0 <= k <= n or input.dtype is bool_:
@@ -138,10 +147,15 @@ if __name__ == "__main__":
     # -> topk: 7.0 [3, 2]
     print("sort:", sort(tensor([True, False])).values.tolist())  # -> sort: [False, True]
 
-    for wrong in (lambda: topk(x, 2), lambda: topk(tensor([True, False]), 1)):
+    for wrong in (
+        lambda: topk(x, 2),
+        lambda: topk(tensor([True, False]), 1),
+        lambda: topk(x, 1, 0, 2),
+    ):
         try:
             wrong()
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             print(error)
     # -> selected index k out of range: k is 2, and there are 1 elements
     # -> selected index k out of range: k is 1, and there are 2 elements
+    # -> topk(): argument 'largest' must be bool, not 2

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
@@ -84,6 +85,8 @@ class ArgSort(Function):
 @tensor_method("argsort")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 indices that sort `input` along `dim`. The order is always stable."""
+    check_flag("descending", descending)
+    check_flag("stable", stable)
     return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
 
 
@@ -95,6 +98,9 @@ def sort(
 
     Equal elements always keep their order. The gradient of an element goes to where it came from.
     """
+    check_flag("descending", descending)
+    if stable is not None:  # which PyTorch takes here, and not in argsort
+        check_flag("stable", stable)
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
     return SortResult(Sort.apply(input, indices, dim), indices)
@@ -111,6 +117,8 @@ def topk(
     Raises:
         RuntimeError: there are fewer than k elements.
     """
+    check_flag("largest", largest)
+    check_flag("sorted", sorted)
     dim, k = normalize_dim(dim, input.array.ndim), as_integer(k)
     n = input.array.shape[dim] if input.array.ndim else 1
     if not 0 <= k <= n or input.dtype is bool_:
@@ -144,6 +152,9 @@ def unique(
     With return_inverse also the index of each element among them, with return_counts the number
     of times each occurs: then a tuple. Each nan is distinct from all others.
     """
+    check_flag("sorted", sorted)
+    check_flag("return_inverse", return_inverse)
+    check_flag("return_counts", return_counts)
     if dim is not None:
         dim = normalize_dim(dim, input.array.ndim)
     values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)

@@ -94,6 +94,45 @@ def test_what_is_not_a_dim(name, dim):
         getattr(MATRIX, name)(dim)
 
 
+FLAGS = {
+    "requires_grad_": lambda flag: tinytorch.ones(2).requires_grad_(flag),
+    "tensor": lambda flag: tinytorch.tensor([1.0], requires_grad=flag),
+    "full": lambda flag: tinytorch.full((2,), 1.0, requires_grad=flag),
+    "rand": lambda flag: tinytorch.rand(2, requires_grad=flag),
+    "sum": lambda flag: MATRIX.sum(0, keepdim=flag),
+    "mean": lambda flag: MATRIX.mean(0, flag),
+    "max": lambda flag: MATRIX.max(0, keepdims=flag),
+    "argmax": lambda flag: tinytorch.argmax(MATRIX, 0, flag),
+    "quantile": lambda flag: MATRIX.quantile(0.5, 0, flag),
+    "var": lambda flag: MATRIX.var(0, True, flag),
+    "std": lambda flag: MATRIX.std(0, unbiased=flag),
+    "sort": lambda flag: MATRIX.sort(0, flag),
+    "argsort": lambda flag: tinytorch.argsort(MATRIX, descending=flag),
+    "topk": lambda flag: MATRIX.topk(1, 0, flag),
+    "unique": lambda flag: X.unique(return_inverse=flag),
+    "max_pool": lambda flag: F.max_pool2d(IMAGE, 2, ceil_mode=flag),
+    "avg_pool": lambda flag: F.avg_pool1d(IMAGE[0], 2, count_include_pad=flag),
+    "var_mean": lambda flag: tinytorch.var_mean(MATRIX, 0, keepdim=flag),
+}
+
+
+@pytest.mark.parametrize("value", [1, 0, 2.0, None, "yes", np.True_, MASK[0]], ids=repr)
+@pytest.mark.parametrize("name", FLAGS)
+def test_what_is_not_a_flag(name, value):
+    if value is None and name in ("full", "rand", "std"):
+        return  # None is the default there
+    with pytest.raises(TypeError, match=rf"^{name}\(\): argument '\w+' must be bool, not "):
+        FLAGS[name](value)
+
+
+@pytest.mark.parametrize("value", [1, 0, 2.0, None, np.True_], ids=repr)
+def test_requires_grad_is_set_to_a_flag(value):
+    x = tinytorch.ones(2)
+    with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+        x.requires_grad = value
+    assert x.requires_grad is False
+
+
 @pytest.mark.parametrize("size", [True, 2.0, "2", None], ids=str)
 @pytest.mark.parametrize("name", "expand reshape view repeat new_zeros new_ones".split())
 def test_what_is_not_a_size(name, size):

@@ -45,6 +45,24 @@ def not_an_integer(value: Any) -> TypeError:
     return TypeError(f"{where} must be int, not {type(value).__name__}")
 
 
+def check_flag(argument: str, value: Any, function: str = "") -> None:
+    """Checks an argument that is True or False.
+
+    Raises:
+        TypeError: it is another value, such as 1. The error names the outermost function of the
+            caller's package that has an argument of this name, or else `function`.
+    """
+    if value is True or value is False:
+        return
+    frame = sys._getframe(1)
+    package = frame.f_globals["__name__"].partition(".")[0]
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        if argument in inspect.getargvalues(frame).args:
+            function = frame.f_code.co_name
+        frame = frame.f_back
+    raise TypeError(f"{function}(): argument '{argument}' must be bool, not {value!r}")
+
+
 def wrong_argument(function: Callable, args: tuple, kwargs: dict) -> TypeError | None:
     """PyTorch's error for the first argument that is not of its parameter's type, or None."""
     try:

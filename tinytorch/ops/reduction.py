@@ -1,6 +1,7 @@
 """Reductions: sum, mean, var, std, all and any."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import Expand
@@ -21,13 +23,21 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors."""
+    Tensors.
+
+    A call raises TypeError if `keepdim` is neither True nor False.
+    """
+    names = [*inspect.signature(function).parameters][1:]  # without `input`
+    place = names.index("keepdim") if "keepdim" in names else len(names)
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+            check_flag("keepdim", kwargs.get("keepdim", False), function.__name__)
+        if len(args) > place:
+            check_flag("keepdim", args[place], function.__name__)
         return function(input, *args, **kwargs)
 
     return call
@@ -195,12 +205,14 @@ def variance_or_deviation(
 
     Raises:
         RuntimeError: `input` is of an integer type.
-        TypeError: both `unbiased` and `correction` are given.
+        TypeError: both `unbiased` and `correction` are given, or `unbiased` is not a bool.
     """
     if not input.is_floating_point():
         raise RuntimeError("std and var only support floating point and complex dtypes")
     if isinstance(dim, bool):  # var(input, unbiased)
         dim, unbiased = None, dim
+    if unbiased is not None:
+        check_flag("unbiased", unbiased)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:

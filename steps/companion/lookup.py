@@ -42,7 +42,7 @@ def holder(each: Step | Module, name: str) -> Source | None:
     return source if name in source.definitions else None
 
 
-@lru_cache(maxsize=512)  # the histories of a class and of its members ask for the same lines
+@lru_cache(maxsize=128)  # the histories of a class and of its members ask for the same lines
 def _parsed(path, text):
     return Source(path, text)
 
@@ -71,8 +71,8 @@ def extent(text: str, name: str) -> tuple[int, int]:
     They may hold more than the definition: the class of a member, or all lines from the first to
     the last that could be meant.
     """
-    heads = _heads(text)
-    starts = [start for key in _keys(name) if key in heads for start in heads[key]]
+    heads, (*keys, member) = _heads(text), _keys(name)
+    starts = [start for key in keys if key in heads for start in heads[key]]
     if not starts:
         return 0, 0
     begin, stop = min(starts), demo_of(text)
@@ -86,7 +86,8 @@ def extent(text: str, name: str) -> tuple[int, int]:
         begin = line
     line_end = text.find("\n", max(starts), stop)
     after = _MARGIN.search(text, line_end, stop) if line_end >= 0 else None
-    return begin, after.start() + 1 if after else stop
+    end = after.start() + 1 if after else stop
+    return (begin, end) if text.find(member, begin, end) >= 0 else (0, 0)
 
 
 @lru_cache(maxsize=2048)  # all steps: a history asks for one name after the other
@@ -100,9 +101,10 @@ def _heads(text):
 
 @lru_cache(maxsize=2048)
 def _keys(name):
-    """The keys of the lines that may define a name: its class or function, its assignment."""
+    """The keys of the lines that may define a name: its class or function, its assignment. And the
+    word that a class holds which has the member."""
     first = re.match(r"[\w.]*", name)[0]
-    return first.partition(".")[0], f"{first} ="
+    return first.partition(".")[0], f"{first} =", first.rpartition(".")[2]
 
 
 def names_of(each: Step | Module) -> list[str]:

@@ -242,20 +242,27 @@ class History:
 
 def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
     """What a definition is called in a step, whatever it was called before or is called later."""
-    return _name_at(curriculum, name, step.number)
+    return _name_after(curriculum, name, _renamings_below(curriculum, step.number))
 
 
-@lru_cache(maxsize=4096)  # a history asks three times for each step
-def _name_at(curriculum, name, here):
-    roads = curriculum.roads
-    for each in curriculum.renaming:  # forwards: the renamings up to this step
-        new = heir(name, each.renames)
-        if new != name and (each.number == here or roads.stands_on(here, each.number)):
-            name = new
-    for each in reversed(curriculum.renaming):  # backwards: undo those that come later or elsewhere
-        old = heir(name, {new: old for old, new in each.renames.items()})
-        if old != name and each.number != here and not roads.stands_on(here, each.number):
-            name = old
+@lru_cache(maxsize=4096)  # all steps: a history asks three times for each
+def _renamings_below(curriculum, number):
+    """For each step that renames something, whether another one is it or stands on it."""
+    stands_on = curriculum.roads.stands_on
+    return tuple(
+        each.number == number or stands_on(number, each.number) for each in curriculum.renaming
+    )
+
+
+@lru_cache(maxsize=4096)  # most steps stand on the same ones
+def _name_after(curriculum, name, below):
+    renamings = list(zip(curriculum.renaming, below, strict=True))
+    for each, is_below in renamings:  # forwards: the renamings up to the step
+        if is_below:
+            name = heir(name, each.renames)
+    for each, is_below in reversed(renamings):  # backwards: those that come later or elsewhere
+        if not is_below:
+            name = heir(name, {new: old for old, new in each.renames.items()})
     return name
 
 

@@ -12,8 +12,11 @@ from functools import lru_cache
 from .model import Module, Step, fault_of
 from .source import Definition, Source, SourceError
 
-_DEMO = re.compile(r"^if __name__ == [\"']__main__[\"']:", re.MULTILINE)
-_MARGIN = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
+# These begin with a newline, and not with ^: Python searches for a fixed character quickly.
+_DEMO = re.compile(r"\nif __name__ == [\"']__main__[\"']:")
+_MARGIN = re.compile(r"\n[^\s#)\]}]")
+# The name that a line at the margin defines, or the target that it assigns to.
+_HEAD = re.compile(r"\n(?:(?:async )?(?:def|class)\s+(\w+)|\(?([\w.]+)(?=\s*[=:,\[]))")
 _NAMES = re.compile(r"^( {4})?(?:(?:async )?(?:def|(class))\s+(\w+)|(\w+)(?::[^=\n]+)? =)", re.M)
 
 
@@ -30,13 +33,18 @@ def holder(each: Step | Module, name: str) -> Source | None:
         if begin == end:
             return None
         try:
-            source = Source(each.path, "\n" * text.count("\n", 0, begin) + text[begin:end])
+            source = _parsed(each.path, "\n" * text.count("\n", 0, begin) + text[begin:end])
         except SourceError:  # the lines end inside a string, or are wrong
             if fault := fault_of(each):
                 vars(each)["fault"] = fault
                 return None
             source = each.source
     return source if name in source.definitions else None
+
+
+@lru_cache(maxsize=128)  # the histories of a class and of its members ask for the same lines
+def _parsed(path, text):
+    return Source(path, text)
 
 
 def find(each: Step | Module, name: str) -> Definition | None:
@@ -63,13 +71,11 @@ def extent(text: str, name: str) -> tuple[int, int]:
     They may hold more than the definition: the class of a member, or all lines from the first to
     the last that could be meant.
     """
-    if re.match(r"\w*", name)[0] not in text:
-        return 0, 0
-    stop = demo_of(text)
-    starts = [match.start() for match in _header(name).finditer(text, 0, stop)]
+    heads, (*keys, member) = _heads(text), _keys(name)
+    starts = [start for key in keys if key in heads for start in heads[key]]
     if not starts:
         return 0, 0
-    begin = starts[0]
+    begin, stop = min(starts), demo_of(text)
     while begin:  # up over the comments and decorators directly above
         line = text.rfind("\n", 0, begin - 1) + 1
         if text.startswith(")\n", line):  # the end of a decorator of several lines
@@ -78,9 +84,27 @@ def extent(text: str, name: str) -> tuple[int, int]:
         if text[line] not in "#@":
             break
         begin = line
-    line_end = text.find("\n", starts[-1], stop)
-    after = _MARGIN.search(text, line_end + 1, stop) if line_end >= 0 else None
-    return begin, after.start() if after else stop
+    line_end = text.find("\n", max(starts), stop)
+    after = _MARGIN.search(text, line_end, stop) if line_end >= 0 else None
+    end = after.start() + 1 if after else stop
+    return (begin, end) if text.find(member, begin, end) >= 0 else (0, 0)
+
+
+@lru_cache(maxsize=2048)  # all steps: a history asks for one name after the other
+def _heads(text):
+    """Where the lines at the margin begin that define something: {key: places}."""
+    found: dict[str, list[int]] = {}
+    for match in _HEAD.finditer("\n" + text, 0, demo_of(text) + 1):
+        found.setdefault(match[1] or f"{match[2]} =", []).append(match.start())
+    return found
+
+
+@lru_cache(maxsize=2048)
+def _keys(name):
+    """The keys of the lines that may define a name: its class or function, its assignment. And the
+    word that a class holds which has the member."""
+    first = re.match(r"[\w.]*", name)[0]
+    return first.partition(".")[0], f"{first} =", first.rpartition(".")[2]
 
 
 def names_of(each: Step | Module) -> list[str]:
@@ -100,16 +124,8 @@ def names_of(each: Step | Module) -> list[str]:
 @lru_cache(maxsize=2048)  # all steps: a history asks again for each of its names
 def demo_of(text: str) -> int:
     """Where the demo of a step begins; the end of the text where it has none."""
-    demo = _DEMO.search(text)
+    demo = _DEMO.search("\n" + text)
     return demo.start() if demo else len(text)
-
-
-def _header(name):
-    """What the first line of a definition looks like; that of its class for a member."""
-    first = re.match(r"[\w.]*", name)[0]
-    patterns = [rf"(?:async )?(?:def|class)\s+{re.escape(first.partition('.')[0])}\b"]
-    patterns += [rf"\(?{re.escape(first)}\b(?=\s*[=:,\[])"]
-    return re.compile(rf"^(?:{'|'.join(patterns)})", re.MULTILINE)
 
 
 def text_of(each: Step | Module) -> str:

@@ -55,13 +55,14 @@ def tokens_of(text: str) -> Tokens:
     """One pass of the tokenizer over a text."""
     found = Tokens({}, [], [])
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        (first, column), (last, end) = token.start, token.end
-        if token.type == tokenize.COMMENT:
-            found.comments.append((first, column, token.string))
-        elif token.type == tokenize.STRING and first != last:
-            found.long_strings.append((first, token.string))
-        if token.type not in _NO_CODE and token.string.strip():
-            found.ends.update(dict.fromkeys(range(first, last)) | {last: end})
+        kind, words, (first, column), (last, end), _ = token
+        if kind == tokenize.COMMENT:
+            found.comments.append((first, column, words))
+        elif kind == tokenize.STRING and first != last:
+            found.long_strings.append((first, words))
+        if kind not in _NO_CODE and words.strip():
+            found.ends.update(dict.fromkeys(range(first, last)))
+            found.ends[last] = end
     return found
 
 

@@ -1421,7 +1421,7 @@ if __name__ == "__main__":
     # Permute, and the way back.
     manual_seed(0)
     x = randn(2, 3, 4, requires_grad=True)
-    y = x.permute(2, 0, 1)
+    y = x.permute(-1, 0, 1)  # the last dimension first: -1 is 2
     print(y.shape, y[3, 1, 2].item() == x[1, 2, 3].item())  # -> (4, 2, 3) True
     print("and back:", permute(y, (1, 2, 0)).tolist() == x.tolist())  # -> and back: True
     slope = tensor(np.arange(24.0, dtype=np.float32).reshape(4, 2, 3))

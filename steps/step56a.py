@@ -1659,6 +1659,8 @@ if __name__ == "__main__":
     total = parts[0] + parts[1] + parts[2] + parts[3] + parts[4] + parts[5]
     print("a sum of six:", np.allclose(one.grad.numpy(), total.numpy(), atol=1e-5))
     # -> a sum of six: True
+    # The sizes in front are broadcast: each of two matrices meets each of six.
+    print((a.reshape(2, 1, 3, 4) @ six).shape)  # -> (2, 6, 3, 2)
 
     # Linear treats each row alike, and each row has its part in the gradient of the weight.
     net, x = Linear(3, 2), randn(4, 5, 3)

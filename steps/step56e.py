@@ -1759,6 +1759,8 @@ if __name__ == "__main__":
         print(*(scores / temperature).softmax(1).numpy().round(4))
         # -> [0.09   0.2447 0.6652] [0.     0.2689 0.7311]
         # -> [0.0159 0.1173 0.8668] [0.     0.1192 0.8808]
+    print("each column adds up to", scores.softmax(0).sum(0).numpy().round(4))
+    # -> each column adds up to [1. 1. 1.]
 
     class LSTMText(Module):
         """An LSTM that says for each letter of a text which one comes next."""

@@ -2005,6 +2005,19 @@ if __name__ == "__main__":
         # -> old_norm at the first number: value, slope, its slope [1.069, 0.6873, -5.9823]
         # -> new_norm at the first number: value, slope, its slope [1.069, 0.6873, -5.9823]
 
+    # softmax of columns, of scores whose e^x would be infinite.
+    x = tensor([[1000.0, 1.0], [1001.0, 2.0]], requires_grad=True)
+    y = x.softmax(0)
+    y[1].sum().backward()
+    print("lower row:", y[1].detach().numpy().round(4), "slope:", x.grad[1].numpy().round(4))
+    # -> lower row: [0.7311 0.7311] slope: [0.1966 0.1966]
+
+    # weight and bias are not in the node: autograd composes their gradients as before.
+    norm = LayerNorm(3)
+    norm(rows[0]).sum().backward()
+    print("weight and bias:", norm.weight.grad.numpy().round(4), norm.bias.grad.numpy())
+    # -> weight and bias: [-1.069  -0.2673  1.3363] [1. 1. 1.]
+
     # 4 heads of 8 texts of 32 letters for softmax, 256 rows of 64 numbers for the norm.
     manual_seed(0)
     for shape, functions in (

@@ -1,31 +1,136 @@
-"""PyTorch is the referee of the contract: demos of the main road run on PyTorch itself.
+"""PyTorch is the referee of the contract: a demo of stages 7 to 10 prints the same on it.
 
-Here those that take less than a second; `python -m steps contract 41a-60c --on torch` runs all, in
-two minutes.
+The names of a demo that PyTorch offers are PyTorch's; the programs of the course, like `fit`, are
+the step's own. Both sides compute in float64 and draw the same random numbers (`same_draws.py`), so
+that losses after a training count, too. Statements marked `# here:` are left out.
+
+    python -m tests.parity.test_contract_on_torch          all steps, the long ones too: 3 minutes
+    python -m tests.parity.test_contract_on_torch 58d      one step
 """
 
+import contextlib
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from steps.companion import contract
-from steps.companion.curriculum import Curriculum
+pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
 
-pytest.importorskip("torch")
+from steps.companion.contract import TIMEOUT, covered, differing, without_marked  # noqa: E402
+from steps.companion.curriculum import Curriculum  # noqa: E402
+from steps.companion.processes import one_thread  # noqa: E402
+from steps.companion.source import Source  # noqa: E402
+from tests.contract_twins import TWINS, broken  # noqa: E402
+from tests.parity.same_draws import demo  # noqa: E402
 
-CURRICULUM = Curriculum(Path(__file__).resolve().parents[2])
-QUICK = ["41b", "41c", "45a", "46a", "48b", "50d", "53a", "56a", "56c", "57c", "58a", "60a"]
+ROOT = Path(__file__).resolve().parents[2]
+CURRICULUM = Curriculum(ROOT)
+STEPS = {str(step.number): step for step in covered(CURRICULUM, CURRICULUM.steps)}
+
+# Each step of the contract is in one of these two. The tests run the first, `main` both.
+REFEREED = """
+    41a 41b 41c 42 43 44 45a 45b 45c 45d 46a 46b 47a 47b 48a 48b 48c 49
+    50a 50b 50c 50d 52a 52b 54a
+    55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
+""".split()
+LONG = {  # what they train
+    "51": "a network of rows and one of convolutions",
+    "52c": "six networks, of up to 30 layers",
+    "53a": "a network, on moved digits",
+    "53b": "networks of rows and of convolutions, on moved digits",
+    "54b": "an autoencoder, for 40 epochs",
+    "55b": "a network of eight letters, for 4,000 batches",
+    "56e": "an LSTM that writes",
+    "57a": "attention, and an RNN at two rates",
+    "57c": "one head and four, at two rates each",
+    "57d": "attention with and without positions",
+    "58d": "a GPT, for 1,000 batches",
+    "59a": "two GPTs",
+    "59b": "a GPT, for 500 batches",
+    "59c": "a GPT of pieces of words, for 700 batches",
+}
+
+# The line of a step that begins so is left out.
+DIFFERENT = {
+    "45a": "the same:",  # to the last bit: PyTorch's SGD rounds p - lr * g once, a loop twice
+}
 
 
-@pytest.mark.parametrize("number", QUICK)
-def test_a_demo_runs_on_pytorch(number):
-    assert contract.judge(CURRICULUM, CURRICULUM.step(number), "torch").complaints == []
+@contextlib.contextmanager
+def two_processes():
+    """Runs two demos at a time, each in a fork of a process that has imported PyTorch."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.parity.same_draws"])
+    pool = ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1)
+    with pytest.MonkeyPatch.context() as patch, pool:
+        for name, value in (one_thread() | {"PYTHONPATH": str(ROOT)}).items():
+            patch.setenv(name, value)
+        yield pool
 
 
-def test_what_pytorch_does_not_have_is_seen(monkeypatch):
-    step = CURRICULUM.step("41b")
-    text, marks = contract.without_marked(step.source)
-    text += "    tensor(1.0).array\n"
-    monkeypatch.setattr(contract, "without_marked", lambda source: (text, marks))
-    (complaint,) = contract.judge(CURRICULUM, step, "torch").complaints
-    assert complaint.startswith("does not run on torch: AttributeError")
+@pytest.fixture(scope="module")
+def pool():
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system does not fork")
+    with two_processes() as pool:
+        yield pool
+
+
+def complaints(pool, number, source=None):
+    """What the demo of a step does otherwise on PyTorch. `source` stands in for the step's file."""
+    path, own = str(STEPS[number].path), CURRICULUM.contract["own"]
+    text, _ = without_marked(source or STEPS[number].source)
+    runs = [pool.submit(demo, path, text, own, library) for library in ("", "torch")]
+    ours, theirs = (each.result(TIMEOUT) for each in runs)
+    if ours.failed or theirs.failed:
+        return [f"the file: {ours.failed or 'runs'}; PyTorch: {theirs.failed or 'runs'}"]
+    if number in DIFFERENT:
+        for run in (ours, theirs):
+            run.lines = [line for line in run.lines if not line.startswith(DIFFERENT[number])]
+    return differing(ours.lines, theirs.lines) if ours.lines else ["prints nothing"]
+
+
+@pytest.mark.parametrize("number", REFEREED)
+def test_a_demo_prints_the_same_on_pytorch(pool, number):
+    assert complaints(pool, number) == []
+
+
+def test_each_step_is_refereed_or_has_a_reason():
+    assert sorted([*REFEREED, *LONG]) == sorted(STEPS)
+    assert all(LONG.values()) and DIFFERENT.keys() <= STEPS.keys()
+
+
+@pytest.mark.parametrize("number", ["41b", "45b", "58a"])
+def test_pytorch_sees_a_broken_twin(pool, number):
+    """Both sides get the file with the mistake: PyTorch takes no definition from it."""
+    twins = [twin for twin in TWINS if twin.step == number][:2]
+    assert twins
+    for twin in twins:
+        step = STEPS[number]
+        assert complaints(pool, number, Source(step.path, text=broken(step.source, twin))), twin
+
+
+def test_numbers_that_only_pytorch_draws_are_noticed(pool):
+    for call, failed in (
+        ("uniform_()", ""),
+        ("bernoulli_()", "PyTorch has drawn numbers of its own"),
+    ):
+        text = f'if __name__ == "__main__":\n    print(len(zeros(3).{call}))\n'
+        run = pool.submit(demo, "step.py", text, [], "torch").result(TIMEOUT)
+        assert (run.lines, run.failed) == (["3"], failed)
+
+
+def main(numbers):
+    different = 0
+    with two_processes() as pool:
+        for number in numbers or STEPS:
+            found = complaints(pool, number)
+            print(f"step {number:4}", *found or ["the same"], flush=True)
+            different += bool(found)
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,7 @@ of step 37c holds for each matrix of the batch by itself:
 And if a batch of matrices meets one matrix, this one is used n times, so its gradient is the sum of
 n. We have that already: `elementwise = True` tells the core to sum what was broadcast. The sizes in
 front of the last two are broadcast as in any elementwise call, and the gradient of an input gets
-that input's shape. In the core not a line changes.
+that input's shape.
 
 One case can be had faster. Many matrices times one are nothing but many rows times one matrix:
 [n, t, m] @ [m, p] is [n t, m] @ [m, p]. That is one large product in place of n small ones, and in

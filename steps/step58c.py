@@ -12,7 +12,7 @@ of 32 letters is 32 lessons.
 Is it right? Ask the smallest question first: can it learn eight short texts by heart? A network
 that cannot has a mistake somewhere. It takes a second, and it is the first thing to try with any
 network. The loss comes near 0 and stays a little above it. Two of the texts begin with "A" and two
-with "The trap is ": there the next letter has to be guessed. Elsewhere the network knows it.
+with "The trap is ": there the next letter has to be guessed.
 
 The trap is in the start. The positions have a spread of 0.7. Rows of an embedding that start with
 0.02, as in GPT-2 (whose positions are learned), drown in them: which letter stands there is hard to

@@ -24,7 +24,7 @@ this text and these minutes are too small to show much of that.
 go of the old one, and the old one holds its whole graph: two graphs in memory instead of one.
 
 The trap is the measure. The loss on the letters that it learns from would look better each time
-that the network is made larger, also when all that it learns is by heart.
+that the network is made larger.
 
 Changed: fit_text, which also says how far it is.
 Try: temperature 0.1, then 1.5. What is lost each time?

@@ -1871,8 +1871,6 @@ if __name__ == "__main__":
     (values * tensor([1.0, 10.0, 100.0])).sum().backward()
     print(values.tolist(), places.tolist(), x.grad.tolist())
     # -> [2.0, 1.5, 1.0] [0, 2, 4] [1.0, 0.0, 10.0, 0.0, 100.0, 0.0]
-    print([round(p, 4) for p in where(x < values[-1], -np.inf, x).softmax(0).tolist()])
-    # -> [0.5065, 0.0, 0.3072, 0.0, 0.1863, 0.0]
 
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/lessons.txt.gz"
     text = gzip.decompress(packed.read_bytes()).decode()  # what many steps like this one say

@@ -224,7 +224,6 @@ TWINS = [
     Twin("60b", "Softmax.forward", "x - x.max(axis=dim, keepdims=True)", "x"),
     Twin("60b", "softmax", "Softmax.apply(x, dim)", "Softmax.apply(x, -1)"),
     Twin("60b", "Normalization.backward", " - ctx.mean(g) -", " -"),
-    Twin("60b", "LayerNorm.forward", "* self.weight + self.bias", "+ self.bias"),
     Twin("60c", "Checkpoint.backward", "set_rng_state(ctx.rng_state)", "pass"),
     Twin("60c", "checkpoint", "Checkpoint.apply(function, *args)", "function(*args).detach()"),
 ]

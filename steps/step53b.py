@@ -18,7 +18,7 @@ The trap: what is not measured is not known. Step 53a's network learned with mov
 reads 57 % of the digits moved by two. A network answers with the same confidence in a
 place where it has never been.
 
-At the end the demo shows digits that are read wrong. Would you have read all of them?
+At the end the demo shows digits that are read wrong.
 
 Changed: nothing in the framework. New: a demo with both networks on moved digits.
 Try: Moved(train, 3). Parts of digits leave the image: what do both networks read then?

@@ -30,7 +30,7 @@ from .processes import one_thread
 from .source import Source
 
 FIRST_STAGE = 7
-TYPES = 11  # from this stage on the steps have types of their own, and run as they are
+TYPES = 11  # from this stage on, Part II, the steps have types of their own, and run as they are
 MARKS = 10  # statements that may hold in the file only, in all of Part I
 TIMEOUT = 300  # seconds
 UNSAID = ("var", "correction")  # None in the package, which means 1
@@ -357,8 +357,9 @@ def _form(name, node, theirs):
 
 
 def check_marks(curriculum, verdicts: list[Verdict]):
-    """At most ten marks, and no own name that the package offers."""
-    marks = [mark for verdict in verdicts for mark in verdict.marks]
+    """At most ten marks in Part I, and no own name that the package offers."""
+    first = [verdict for verdict in verdicts if verdict.step.stage.number < TYPES]
+    marks = [mark for verdict in first for mark in verdict.marks]
     if len(marks) > MARKS:
         yield Complaint("contract", f"{len(marks)} statements are marked, at most {MARKS} may be")
     for name in sorted(set(curriculum.contract.get("own", [])) & offered("tinytorch").keys()):

@@ -14,7 +14,7 @@ So a network is a tree, and a walk through it finds all parameters:
         |-- second --- weight, bias      take each Parameter, enter each Module
 
 `parameters` is a generator: `yield` hands out one parameter, `yield from` all those of a part. It
-can be used once, so call net.parameters() again for each round through it.
+can be used once: call net.parameters() again for each round.
 
 The trap: a plain tensor with requires_grad=True gets a gradient, and the walk does not find it.
 Neither does it look into a Python list of modules. In PyTorch it is the same.
@@ -948,11 +948,10 @@ if __name__ == "__main__":
         before = w1.tolist()
         loss = train(lambda x: (x @ w1 + b1).tanh() @ w2 + b2, parameters)
         moved = w1.tolist() != before
-        print(f"{len(parameters)} in the list: loss {loss:.4f}, moved {moved}, {w1.grad is None}")
+        print(f"{len(parameters)} in the list: loss {loss:.4f}, w1 has moved: {moved}")
 
-    by_hand(forget_one=False)  # at the end: w1 has no gradient left
-    # -> 4 in the list: loss 0.0071, moved True, True
-    by_hand(forget_one=True)  # -> 3 in the list: loss 0.3110, moved False, False
+    by_hand(forget_one=False)  # -> 4 in the list: loss 0.0071, w1 has moved: True
+    by_hand(forget_one=True)  # -> 3 in the list: loss 0.3110, w1 has moved: False
 
     class Layer(Module):
         """y = x W + b."""

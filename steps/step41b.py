@@ -987,9 +987,8 @@ if __name__ == "__main__":
     net = Sequential(Linear(64, 64), ReLU(), Linear(64, 10))
     print(f"Sequential: {cross_entropy(net(x), t).item():.3f}")  # -> Sequential: 2.311
     print([tuple(p.shape) for p in net.parameters()])  # -> [(64, 64), (64,), (10, 64), (10,)]
-
-    by_hand = net[2](net[0](x).relu())
-    print((net(x) == by_hand).sum().item(), "of 1000 the same")  # -> 1000 of 1000 the same
+    print((net(x) == net[2](net[0](x).relu())).sum().item(), "of 1000 the same")
+    # -> 1000 of 1000 the same
 
     # Three inputs, two outputs: one row of weights for each output.
     layer = Linear(3, 2)

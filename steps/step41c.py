@@ -18,7 +18,8 @@ The text of a module is its class, and in brackets what it says of itself (extra
 parts, one on a line. A part may have several lines; `replace` moves all of them two blanks to the
 right. ({child!r} is repr(child). A newline times bool(lines) is a newline if there are parts.)
 
-PyTorch has these names, this order and this text.
+PyTorch has these names, this order and this text. (A parameter under two paths is yielded once
+there, and twice here until step 59a.)
 
 Changed: Module.parameters, Sequential.forward. New: Module.named_children, named_parameters,
 extra_repr and __repr__; Linear.extra_repr.
@@ -1021,18 +1022,8 @@ if __name__ == "__main__":
     pairs = zip(net.named_parameters(), net.parameters(), strict=True)  # the same without names
     print(np.all([named is p for (_, named), p in pairs]))  # -> True
 
-    class Scaled(Module):
-        """A Linear, and a number by which its outputs are multiplied."""
-
-        def __init__(self, n):
-            super().__init__()
-            self.linear = Linear(n, n)
-            self.scale = Parameter(tensor([2.0]))
-
-    scaled = Scaled(3)
-    print([path for path, _ in scaled.named_parameters()])
-    # -> ['scale', 'linear.weight', 'linear.bias']
-
-    # Other attributes are no longer in the way.
-    net.title = "reads digits"
+    # A network's own parameters come first, and other attributes are not in the way.
+    net.title, net.scale = "reads digits", Parameter(tensor([2.0]))
+    print([path for path, _ in net.named_parameters()])
+    # -> ['scale', '0.weight', '0.bias', '2.0.weight', '2.0.bias', '3.weight']
     print(tuple(net(x).shape))  # -> (50, 10)

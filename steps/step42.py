@@ -6,17 +6,12 @@ of the difference, and the loss is the mean of all squares:
 
     loss = mean of (x - target)^2         dloss/dx_i = 2 (x_i - target_i) / n
 
-The gradient grows with the error: ten times as far off is pulled ten times as strongly. Near the
-target the pull becomes small, so that training settles there.
+The gradient grows with the error: ten times as far off is pulled ten times as strongly.
 
 The demo learns one period of the sine from 64 points, with one input, 32 hidden units and one
 output. Each hidden unit is relu(w x + b): a line with a bend where w x + b = 0. The output adds up
 32 of these lines, each times a weight, so it is a line with up to 32 bends, and training moves
 them. In the picture the network is made of letters, before and after.
-
-Backward does not stop at the parameters. It goes on to x, if x requires a gradient, and gives the
-slope of the curve that was learned: near cos x, although the loss never asked for a slope. Between
-two bends it is constant, so it is less exact than the curve.
 
 The trap: a target of shape [64] and an output of shape [64, 1] are broadcast to [64, 64]. The loss
 then compares each output with each target, there is no error, and the network learns the mean.
@@ -1025,22 +1020,6 @@ if __name__ == "__main__":
                 p -= 0.1 * p.grad
                 p.grad = None
     print(picture(net(x)))  # -> ...
-
-    # The slope of the network, beside the cosine.
-    places = tensor([[-1.0], [0.0], [1.0]], requires_grad=True)
-    net(places).sum().backward()
-    for place, slope in zip(places.tolist(), places.grad.tolist(), strict=True):
-        print(f"x = {place[0]:4}: slope {slope[0]:5.2f}, cos {math.cos(place[0]):5.2f}")
-        # -> x = -1.0: slope  0.55, cos  0.54
-        # -> x =  0.0: slope  0.99, cos  1.00
-        # -> x =  1.0: slope  0.59, cos  0.54
-
-    # The gradient of the loss: 2 / 3 of each error, for three numbers.
-    y = tensor([1.0, 2.0, 5.0], requires_grad=True)
-    loss = mse_loss(y, tensor([1.0, 0.0, 6.0]))
-    loss.backward()
-    print(f"{loss.item():.4f}", [f"{g:.4f}" for g in y.grad.tolist()])
-    # -> 1.6667 ['0.0000', '1.3333', '-0.6667']
 
     # The trap: each output against each target.
     y, flat = net(x).detach(), t.reshape(n)

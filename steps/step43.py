@@ -1058,14 +1058,11 @@ if __name__ == "__main__":
         # ->    20.0: nan and 0.0000, slope 0.0000
 
     x = tensor([-3.0, 0.0, 2.0], requires_grad=True)
-    print([f"{p:.4f}" for p in sigmoid(x).tolist()])  # -> ['0.0474', '0.5000', '0.8808']
+    p = sigmoid(x)
+    p.sum().backward()  # its slope is p (1 - p)
+    print([f"{p:.4f}" for p in p.tolist() + x.grad.tolist()[:2]])
+    # -> ['0.0474', '0.5000', '0.8808', '0.0452', '0.2500']
     print([f"{y:.4f}" for y in softplus(x).tolist()])  # -> ['0.0486', '0.6931', '2.1269']
-
-    # The second derivative of softplus is p (1 - p).
-    softplus(x).sum().backward(create_graph=True)
-    slope, x.grad = x.grad, None
-    slope.sum().backward()
-    print([f"{g:.4f}" for g in x.grad.tolist()])  # -> ['0.0452', '0.2500', '0.1050']
 
     # Two spirals of 60 points. One is the other, turned by half a turn.
     r = np.linspace(0.1, 1, 60, dtype=np.float32)

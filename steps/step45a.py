@@ -1120,7 +1120,3 @@ if __name__ == "__main__":
     optimizer.step()
     print(f"{p.item():.4f} {q.item():.4f}, gradient {p.grad.item():.4f}")
     # -> 0.8000 5.0000, gradient 12.0000
-
-    # The rate is a thousandth if none is given.
-    SGD([p]).step()
-    print(f"{p.item():.4f}")  # -> 0.7880

@@ -14,8 +14,7 @@ divides by its root. What has large gradients is slowed down, what has small one
 
     v = alpha v + (1 - alpha) g^2         p = p - lr g / (sqrt(v) + eps)
 
-In a valley of 1,000 : 1 it walks at the same pace in both directions. eps only avoids 0 / 0. Each
-rule has its best rate of several here; without that the comparison would say nothing.
+In a valley of 1,000 : 1 it walks at the same pace in both directions. eps only avoids 0 / 0.
 
 Both must remember something between the steps, for each parameter. So the optimizer has a dict for
 each, its state, and update gets it. state.get("v", 0) is v, or 0 in the first step.

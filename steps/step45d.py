@@ -1171,12 +1171,9 @@ if __name__ == "__main__":
 
     # Where decay belongs: two weights, with gradients of +-100 and of +-0.01, 100 steps.
     sizes = tensor([100.0, 0.01])
-    for place, options in {
-        "in the gradient": {"weight_decay": 0.0},
-        "apart": {"weight_decay": 1.0},
-    }.items():
+    for place, apart in (("in the gradient", 0.0), ("apart", 1.0)):
         p = Parameter(tensor([1.0, 1.0]))
-        optimizer = AdamW([p], lr=0.01, **options)
+        optimizer = AdamW([p], lr=0.01, weight_decay=apart)
         for step in range(100):
             loss = (sizes * p).sum() * (-1) ** step
             if place == "in the gradient":

@@ -1170,20 +1170,13 @@ if __name__ == "__main__":
     import pathlib
 
     # The rates: 6 steps, 2 of them to warm up, and at most 0.4.
-    optimizer = SGD([Parameter(zeros(1))], lr=0.4)
+    optimizer, rates = SGD([Parameter(zeros(1))], lr=0.4), []
     schedule = LambdaLR(optimizer, warmup_cosine(2, 6))
-    for step in range(7):
-        lr = schedule.get_last_lr()[0]
-        print(f"{step} {lr:.4f} " + "#" * round(100 * lr))
-        # -> 0 0.2000 ####################
-        # -> 1 0.4000 ########################################
-        # -> 2 0.4000 ########################################
-        # -> 3 0.3414 ##################################
-        # -> 4 0.2000 ####################
-        # -> 5 0.0586 ######
-        # -> 6 0.0000
+    for _ in range(7):
+        rates.append(f"{schedule.get_last_lr()[0]:.4f}")
         optimizer.step()
         schedule.step()
+    print(*rates)  # -> 0.2000 0.4000 0.4000 0.3414 0.2000 0.0586 0.0000
 
     # Images of 64 pixels from 0 to 1, and their digits; the last 397 by other writers.
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"

@@ -13,8 +13,7 @@ So let us ask for less. A *data set* is any object that answers two questions:
 How it finds an item is its own affair: it cuts it out of an array, reads it from a file, or
 computes it on the spot. What comes later (the next step makes batches) asks only these two.
 TensorDataset is the case that we had: item i is the tuple of row i of x and row i of t. Subset is
-some items of another data set, given by their numbers, so that a split in two copies no data.
-PyTorch has the same names.
+some items of another data set, given by their numbers, so that a split copies no data.
 
 The trap is where to split. Digits at random into 1,400 to learn from and 397 to test with: then
 most writers have digits in both parts, and the test asks for hands that the network knows. The

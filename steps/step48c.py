@@ -15,8 +15,7 @@ is the same to the last bit. That is more than beauty: a run that can be repeate
 searched for a mistake.
 
 The demo trains 20 steps in one go, then 10 and 10 with a file in between: once with the network
-alone in the file, once with everything. "To the last bit" means that == holds, not that digits
-agree.
+alone in the file, once with everything. "To the last bit" means that == holds.
 
 The trap is the place in the data. Here it is always between two passes through the loader. In the
 middle of a pass one would have to note how many batches are done, too.

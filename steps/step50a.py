@@ -1,10 +1,10 @@
 """Step 50a: A convolution by slices
 
 Take the digits, and put the 64 pixels of all images into another order, the same one for all. No
-person could read them any more. The network of step 49 does not mind: each of its hidden units
-weighs all pixels, and for weights one order is as good as another. The demo shows it: as many
-digits right with the pixels mixed. So this network cannot use what makes an image: that pixels
-have neighbours, and that a stroke is the same stroke one pixel further down.
+person could read them any more. The network of step 49 gets as many right as before: each of its
+hidden units weighs all pixels, and for weights one order is as good as another. So it cannot use
+what makes an image: that pixels have neighbours, and that a stroke is the same stroke one pixel
+further down.
 
 A *filter* is nine weights for a pixel and its eight neighbours. The same nine are used everywhere:
 
@@ -18,8 +18,7 @@ products and sums. That means that a filter can be learned. The demo gets one ba
 
 The gradient of a slice is zeros with the slice put in its place, and that was slow: AddIndex adds
 element by element (np.add.at), because an array of numbers may choose an element twice. Slices
-cannot, so for them y[key] = x is enough, and ten times faster. pad is the same operation, asked
-for directly: zeros, and x in the middle.
+cannot, so y[key] = x is enough, and ten times faster. pad is the same operation.
 
 The trap is the order of the four sizes of pad: left, right, top, bottom, the last dimension first.
 PyTorch: torch.nn.functional.pad has the same order.

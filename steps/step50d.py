@@ -3,7 +3,7 @@
 Move a digit one pixel to the right. For a person nothing has changed. The outputs of a filter all
 move with it, so each single output is another one than before. The demo measures how far the
 outputs have moved away, in units of their spread. Two unrelated digits would be 1.41 apart, and a
-digit and itself one pixel further are 1.47. For the next layer it is another digit.
+digit and itself one pixel further are 1.47.
 
 What matters to a reader is *that* there is an edge around here, not at which pixel. So divide the
 outputs into windows of 2 x 2 and keep the largest number of each:

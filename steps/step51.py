@@ -16,7 +16,7 @@ That is little more, for a third of the numbers. These images are small and care
 that a fully connected network can learn by heart where each stroke belongs. The difference shows
 when the digits are moved by one pixel, which no image that was learned from had been: 49 % against
 59 %. Both figures are poor. The filters do not care where a digit is, but the last Linear still
-has weights for each of four places. Steps 52a and 53a will each do more than the convolution did.
+has weights for each of four places.
 
 The trap is to believe a comparison in which only one side was tuned. Give the fully connected
 network 3 epochs instead of its 20 in the demo: it reads 87 %, 44 % of the moved ones. The

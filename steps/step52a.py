@@ -18,8 +18,8 @@ into account that each example moves the mean of all.
 
 The demo: the eight layers now have spread 0.6 behind each relu, and learn. The convolutions of
 step 51 have a loss of 0.08 after two epochs, without batch norm 0.25, each at the best of four
-rates from 0.005 to 0.04. (A bias in the layer before a batch norm does nothing: the mean takes it
-off again. It is left in here, to keep the two networks alike.)
+rates from 0.005 to 0.04. (A bias before a batch norm does nothing: the mean takes it off. Here it
+is left in, to keep the networks alike.)
 
 The trap: two variances. The average squared distance divides by n. To estimate the variance of all
 data from n of them, divide by n - 1, since the mean was fitted to the same n. x.var() does the
@@ -1532,9 +1532,6 @@ if __name__ == "__main__":
     # -> [[ 0.353  0.041]
     # ->  [-0.441  0.041]
     # ->  [ 0.088 -0.082]]
-    manual_seed(0)
-    y = BatchNorm2d(3)(randn(2, 3, 4, 5) * 7 + 2)
-    print(f"channel 1: spread {y[:, 1].var(correction=0).item():.2f}")  # -> channel 1: spread 1.00
 
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
     table = np.loadtxt(packed, delimiter=",", dtype=np.int64)

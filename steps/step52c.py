@@ -2,10 +2,9 @@
 
 More layers can compute more. So the demo trains networks of 2, 10 and 30 layers, with batch norm
 in each, and the deeper ones do *worse*: the loss after two epochs goes from 0.27 to about 2.1,
-which is hardly better than guessing (2.3). (The exact figure is left to chance by rounding.) It is
-the loss on the digits that they learn from, so they have not learned too much by heart. And it is
-absurd: 28 of the 30 layers could hand on what they get, and the network would be as good as that
-with two.
+which is hardly better than guessing (2.3). It is the loss on the digits that they learn from, so
+they have not learned too much by heart. And it is absurd: 28 of the 30 layers could hand on what
+they get, and the network would be as good as that with two.
 
 But to hand on x unchanged is something that a layer has to *learn*: W = 1, and a relu that does
 not cut. From a random start this is as hard to find as anything else. So give it to them:
@@ -20,10 +19,8 @@ Now a layer that does nothing is one with f = 0, and each learns only what is to
 The 1 is a way on which the gradient reaches the first layer without passing through any weight.
 The demo prints its length there, before any step. Without the connections it grows from 1.3 to
 147 with 30 layers (each batch norm makes the gradient a little larger, and that is to the power of
-30), which is no help to the first layer: it is mostly chance.
-
-Each network was given the best of the rates 0.001, 0.003 and 0.01 (30 layers) or the better of the
-last two (2 and 10), tried over three epochs: see `rates`. With the connections, 30 layers learn.
+30), which is no help to the first layer: it is mostly chance. Each network has the best of three
+rates. With the connections, 30 layers learn.
 
 The trap: x and f(x) have to have the same shape. If f changes the number of channels or the size,
 so must the other way, by a filter of one pixel.

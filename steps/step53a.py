@@ -17,9 +17,8 @@ the library torchvision.
                   . # # # .
                   . . . . .
 
-Two traps. A change must not change the answer: a 6 turned by half a circle is a 9, so how far is a
-question about the data. And only what is learned from is changed, never what is tested with, or
-the test would not be the same test each time.
+Two traps. A change must not change the answer: a 6 turned by half a circle is a 9. And only what
+is learned from is changed, never what is tested with.
 
 randint draws the place. Its upper end is not included, as with range.
 

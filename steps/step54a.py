@@ -6,22 +6,23 @@ score of the answer change, if this pixel gets a little brighter?
 
     d score[answer] / d pixel[i, j]
 
-So the gradient is taken by the input, not by the weights: x requires it, and one backward gives
-all 64 derivatives of an image. The score is taken, not the probability: where the network is sure,
-a probability stays at 1 whatever the pixel does, and its derivative is nearly 0. (50 images go through the network together. In evaluation their
-scores do not depend on each other, so the sum's gradient is that of each.) The demo shows their
-sizes as a picture. It is not what one would have drawn. The bright spots lie at and beside
-strokes, and some where the image is empty: a stroke there would make another digit of it.
+So the gradient is taken by the input, not by the weights: x requires it, and one backward gives all
+64 derivatives of an image. The score is taken, not the probability: where the network is sure, a
+probability stays at 1 whatever the pixel does, and its derivative is nearly 0. (50 images go
+through the network together. In evaluation their scores do not depend on each other, so the sum's
+gradient is that of each.) The demo shows their sizes as a picture. It is not what one would have
+drawn. The bright spots lie at and beside strokes, and some where the image is empty: a stroke there
+would make another digit of it.
 
 Then the same gradient is used to deceive. Change each pixel by only 0.1 or 0.2, in the direction of
 its sign, such that the loss grows:
 
     x' = x + size * sign(dL / dx)
 
-By 0.2 most answers are wrong. The same change with signs thrown at random does nearly nothing. A
-person reads both. In 64 dimensions nearly all directions are harmless, and the gradient finds the
-one that is not, since 64 small pushes add up. With photographs of 150,000 numbers, steps are enough
-that no eye can see. These are *adversarial examples*.
+By 0.2 most answers are wrong. The same change with signs thrown at random does nearly nothing. In
+64 dimensions nearly all directions are harmless, and the gradient finds the one that is not, since
+64 small pushes add up. With photographs of 150,000 numbers, steps are enough that no eye can see.
+These are *adversarial examples*.
 
 The trap is to take the picture for an explanation. It says what a small change does, here. Large
 changes, such as a missing stroke, it says nothing about.

@@ -8,8 +8,8 @@ second network say it, and train both together:
 
 The *code* z is a narrow passage: what belongs to all digits has to go into the weights, and only
 what is special about this one into z. The loss is how badly x is drawn, each pixel a yes or no as
-in step 43 (it cannot get to 0: a gray pixel is neither). binary_cross_entropy gives the mean of the 64
-pixels; times 64 it is the sum for an image, as the second part of the loss, below, is a sum.
+in step 43 (it cannot get to 0: a gray pixel is neither). Times 64 the mean over the pixels becomes
+the sum for an image, as the second part of the loss, below, is a sum.
 
 The trap: that alone does not draw. The codes of the digits would lie anywhere, with nothing in
 between, and a random z would give a random picture. So two things more. The encoder says only
@@ -22,9 +22,9 @@ are to look like N(0, 1). What it costs to differ from that is a formula (Kullba
 
     far = the sum over z of (mean^2 + variance - 1 - log variance) / 2
 
-Then each randn(8) is the code of something. This is a *variational autoencoder*. All is in the
-demo: the framework has had everything for some time. What comes out: digits that nobody has
-written, and some that are between two, and a way from a 3 to a 4 on which each step is a drawing.
+Then each randn(8) is the code of something. This is a *variational autoencoder*. What comes out:
+digits that nobody has written, some between two, and a way from a 3 to a 4 on which each step is a
+drawing.
 
 What you have now: convolutions, pooling, batch norm, residual connections, changed images, and
 networks that read digits of other writers, say what they look at, and draw. What PyTorch has and

@@ -4,7 +4,7 @@ A recurrent network carries all that it has read in one row of numbers. Whatever
 later has to be in it. Six pairs of a key and a value are read, then one key is asked for: an RNN
 has to remember all six pairs, since it does not know which one will be needed. In 300 batches it
 gets a quarter of the answers right, whatever its rate, little more than by naming any value that
-it has seen (an LSTM: 0.29).
+it has seen.
 
 Python has an object for that, a dictionary: each value under its key, and found when it is asked
 for. But d[query] compares by ==, which has no derivative, so no training can improve the keys. Make

@@ -1854,13 +1854,8 @@ if __name__ == "__main__":
 
     manual_seed(0)
     net = GPT(len(letters), 32, 64, 4, 2)
-    for name, part in net.named_children():
-        print(f"{name:9} {np.sum([p.numel() for p in part.parameters()]):6} numbers")
-        # -> embedding   5952 numbers
-        # -> blocks     99968 numbers
-        # -> norm         128 numbers
-        # -> head        5952 numbers
-
+    print(np.sum([p.numel() for p in net.parameters()]), "numbers to learn")
+    # -> 112000 numbers to learn
     numbers = stack([letters.encode(line) for line in texts])  # [8, 33]
     x, t = numbers[:, :-1], numbers[:, 1:]
     print("scores:", net(x).shape, f"loss {text_loss(net, x, t).item():.2f}")

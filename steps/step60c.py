@@ -26,8 +26,8 @@ each of which you have read. You can build a network, train it, stop it and go o
 
 What PyTorch has and this file has not: a choice of types, and a GPU; views that share memory, and
 the rules of writing in place; hooks, parameter groups, loaders with several processes; arithmetic
-that is merged and compiled; many machines that train one network. And checks, wherever a program
-can be wrong. That is Part II, from one file to the machine.
+that is merged and compiled; many machines that train one network. That is Part II, from one file to
+the machine.
 
 New: Checkpoint, checkpoint.
 Try: leave out set_rng_state(ctx.rng_state) in backward. Which lines of the demo become wrong?
@@ -2037,17 +2037,14 @@ if __name__ == "__main__":
         seconds = time.perf_counter() - start
         peak = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
-        memory.append(f"{kind.__name__}: at most {peak:.1f} MB, {seconds:.2f} s")
-        print(f"loss {loss.item():.4f}, then draws {rand(1).item():.4f}")
-        # -> loss 5.1851, then draws 0.9840
-        # -> loss 5.1851, then draws 0.9840
+        print(f"{kind.__name__}: loss {loss.item():.4f}, then draws {rand(1).item():.4f}")
+        # -> GPT: loss 5.1851, then draws 0.9840
+        # -> Checkpointed: loss 5.1851, then draws 0.9840
+        memory.append(f"{peak:.1f} MB in {seconds:.2f} s")
         gradients.append([p.grad.numpy() for p in net.parameters()])
     same = [np.abs(a - b).max() < 1e-7 for a, b in zip(*gradients, strict=True)]
     print("the same gradients:", all(same))  # -> the same gradients: True
-    for line in memory:
-        print(line)
-        # -> ...
-        # -> ...
+    print("at most", " and ".join(memory))  # -> at most ... MB in ... s and ... MB in ... s
 
     x = randn(1, 4, 8, requires_grad=True)
     try:  # here: a checkpoint of PyTorch can be differentiated twice

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from steps.companion import contract
 from steps.companion.contract import (
     MARKS,
     alike,
@@ -74,3 +75,21 @@ def test_numbers_are_compared_to_four_digits():
     assert differing(["one", "two"], ["one", "two"]) == []
     assert differing(["one", "two"], ["one", "three"])
     assert differing(["one"], ["one", "two"])
+
+
+def test_the_judge_sees_another_line_and_a_name_that_is_not_called(monkeypatch):
+    step = CURRICULUM.step("41b")
+    text, marks = without_marked(step.source)
+    text += '    print(tensor(1.0).__class__.__module__.partition(".")[0])\n'
+    monkeypatch.setattr(contract, "without_marked", lambda source: (text, marks))
+    monkeypatch.setattr(contract, "asked", lambda curriculum, step: ["Linear", "conv2d"])
+    assert judge(CURRICULUM, step).complaints == [
+        "the file prints    __main__\nthe package prints tinytorch",
+        "adds or changes conv2d, which its demo does not call",
+    ]
+
+
+def test_the_judge_sees_a_demo_that_does_not_run(monkeypatch):
+    step = CURRICULUM.step("41b")
+    monkeypatch.setattr(contract, "run", lambda *args: contract.Run(failed="stopped after 300 s"))
+    assert judge(CURRICULUM, step).complaints == ["does not run on tinytorch: stopped after 300 s"]

@@ -840,11 +840,11 @@ if __name__ == "__main__":
     # A million numbers.
     for dtype in (float64, float32, float16, uint8):
         table = tensor(np.ones((1000, 1000)), dtype=dtype)
-        print(f"{dtype.name:8} {dtype.itemsize} bytes each: {table.numpy().nbytes // 1000} KB")
-        # -> float64  8 bytes each: 8000 KB
-        # -> float32  4 bytes each: 4000 KB
-        # -> float16  2 bytes each: 2000 KB
-        # -> uint8    1 bytes each: 1000 KB
+        print(f"{dtype.name:8} {table.numpy().nbytes:9,} bytes, {dtype.itemsize} each")
+        # -> float64  8,000,000 bytes, 8 each
+        # -> float32  4,000,000 bytes, 4 each
+        # -> float16  2,000,000 bytes, 2 each
+        # -> uint8    1,000,000 bytes, 1 each
 
     # One object for each type: its name, Python's type and NumPy's all lead to it.
     same = as_dtype("int64") is as_dtype(int) is as_dtype(np.int64)  # here: not PyTorch's

@@ -1009,7 +1009,8 @@ if __name__ == "__main__":
     # -> no copy: True True
     print("copies:", as_tensor(array, float32).dtype, as_tensor([1, 2]).dtype)
     # -> copies: tinytorch.float32 tinytorch.int64
-    print(as_tensor(shared, float32).dtype, tensor(shared).numpy() is array)
+    again = tensor(shared)
+    print(as_tensor(shared, float32).dtype, np.shares_memory(again.numpy(), array))
     # -> tinytorch.float32 False
     try:
         from_numpy([1.0])

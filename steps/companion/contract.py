@@ -1,10 +1,10 @@
 """The contract: the demo of a main step is a program for PyTorch.
 
 From stage 7 on it prints the same whether the definitions are those of the file above it or those
-of the package. Here both run in float64 (from stage 11 on, where types are the lesson, as they are),
-each in a process of its own, and what they print is compared. Names that the package offers come from there; the step's own programs (`[contract] own`
-of curriculum.toml) are run on them. What can only hold in the file ends in `# here: reason` and is
-left out on both sides.
+of the package. Both run in a process of its own, in float64 (from stage 11 on, where types are the
+lesson, as they are), and what they print is compared. Names that the package offers come from
+there; the step's own programs (`[contract] own` of curriculum.toml) are run on them. What can only
+hold in the file ends in `# here: reason` and is left out on both sides.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ def judge(curriculum, step, library: str = "tinytorch") -> Verdict:
     own = curriculum.contract.get("own", [])
     text, marks = without_marked(step.source)
     double = step.stage.number < TYPES
-    if double:
-        text = text.replace("np.float32", "np.float64")
     verdict = Verdict(step, marks)
     wanted = asked(curriculum, step) if library == "tinytorch" else []
     theirs = run(curriculum.root, step.path, text, own, library, wanted, double)
@@ -98,7 +96,7 @@ def judge(curriculum, step, library: str = "tinytorch") -> Verdict:
         verdict.complaints.append(f"does not run on {library}: {theirs.failed}")
     if theirs.failed or library != "tinytorch":
         return verdict
-    ours = run(curriculum.root, step.path, text, own)
+    ours = run(curriculum.root, step.path, text, own, double=double)
     if ours.failed:
         verdict.complaints.append(f"does not run by itself: {ours.failed}")
         return verdict
@@ -159,7 +157,7 @@ class Run:
     reached: list[str] = field(default_factory=list)
 
 
-def run(root: Path, path: Path, text: str, own, library: str = "", wanted=(), double=False) -> Run:
+def run(root: Path, path: Path, text: str, own, library: str = "", wanted=(), double=True) -> Run:
     """Run the text of a step on a library, or by itself; which of the names wanted does it call?"""
     code = "import sys; from steps.companion.contract import main; "
     code += f"main({str(path)!r}, {list(own)!r}, {library!r}, {list(wanted)!r}, {double})"
@@ -185,9 +183,11 @@ def run(root: Path, path: Path, text: str, own, library: str = "", wanted=(), do
 def main(path: str, own: list[str], library: str, wanted: list[str], double: bool) -> None:
     """Run the step whose text comes from standard input on a library, or by itself.
 
-    double: the library's new tensors are float64, as those of a step before stage 11 are.
+    double: all its numbers are float64, and so are the library's new tensors.
     """
     text = sys.stdin.read()
+    if double:
+        text = text.replace("np.float32", "np.float64")
     step = types.ModuleType("__main__")
     sys.modules["__main__"] = step  # where pickle looks for its classes
     space = vars(step)

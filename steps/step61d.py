@@ -754,6 +754,8 @@ def relation(holds, *names):
 
 eq = relation(np.equal, "eq", "__eq__")
 gt = relation(np.greater, "gt", "__gt__")
+
+
 class Relu(Function):
     """y = x where x > 0, else 0;   dy/dx = 1 where x > 0, else 0, also at x = 0."""
 

@@ -898,6 +898,8 @@ def relation(holds, *names):
 
 eq = relation(np.equal, "eq", "__eq__")
 gt = relation(np.greater, "gt", "__gt__")
+
+
 class Relu(Function):
     """y = x where x > 0, else 0;   dy/dx = 1 where x > 0, else 0, also at x = 0."""
 
@@ -1010,8 +1012,7 @@ def in_place(operation, name):
             return out
         if not can_cast(out.dtype, self.dtype):
             raise RuntimeError(
-                f"result type {out.dtype.name} can't be cast to the desired output type "
-                f"{self.dtype.name}"
+                f"result type {out.dtype!r} can't be cast to the desired output type {self.dtype!r}"
             )
         np.copyto(self.array, out.array)
         return self
@@ -1046,6 +1047,7 @@ def cross_entropy(x, target):
 
 
 if __name__ == "__main__":
+
     class Box:
         """An array of another library. Its numbers are in a list, where NumPy cannot see them."""
 

@@ -902,6 +902,8 @@ def relation(holds, *names):
 
 eq = relation(operator.eq, "eq", "__eq__")
 gt = relation(operator.gt, "gt", "__gt__")
+
+
 class Relu(Function):
     """y = x where x > 0, else 0;   dy/dx = 1 where x > 0, else 0, also at x = 0."""
 
@@ -1014,8 +1016,7 @@ def in_place(operation, name):
             return out
         if not can_cast(out.dtype, self.dtype):
             raise RuntimeError(
-                f"result type {out.dtype.name} can't be cast to the desired output type "
-                f"{self.dtype.name}"
+                f"result type {out.dtype!r} can't be cast to the desired output type {self.dtype!r}"
             )
         self.array[...] = out.array
         return self

@@ -44,6 +44,7 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.optim.lr_scheduler",
     "{}.utils.data",
     "{}.utils.checkpoint",
+    "{}.autograd",
     "{}",
 )
 _MARK = re.compile(r"# here: (.*)$")

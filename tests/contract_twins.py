@@ -252,6 +252,27 @@ TWINS = [
     Twin("62a", "clone", "Clone.apply(x)", "x"),
     Twin("62b", "MatMul.backward", "None if a is None else", "None and"),
     Twin("62b", "Mul.backward", "None if b is None else", "None and"),
+    # ---- stage 12
+    Twin("64a", "var_mean", "VarMean.apply(x, dim)", "VarMean.apply(x, None)"),
+    Twin("64a", "VarMean.backward", "2 / (ctx.n - 1)", "2 / ctx.n"),
+    Twin("65a", "grad", "np.array(value)", "np.asarray(value)"),
+    Twin(
+        "65b",
+        "grad",
+        "run_backward(outputs, given, retain_graph,",
+        "run_backward(outputs, given, 0,",
+    ),
+    Twin("65b", "backward_pass", "node.saved != ()", "False"),
+    Twin("65c", "register_hook", "append(hook)", "clear()"),
+    Twin("65c", "run_hooks", "grad if answer is None else answer", "grad"),
+    Twin("66a", "Tensor._version", "version_of(self.array)", "0"),
+    Twin("66a", "bump_version", "storage_of(array)", "array"),
+    Twin("66b", "modified_since", "entry[2] < time", "entry[2] > time"),
+    Twin("66c", "assign", "rebase_history(target, values._edge)", "pass"),
+    Twin("66d", "in_place", "self.clone()", "self"),
+    Twin("67a", "Tensor._base", "self._view.base", "self._view"),
+    Twin("67b", "View.refresh", "set_grad_enabled(True)", "set_grad_enabled(GradMode.enabled)"),
+    Twin("67c", "CopySlices.backward", "ctx.call(Clone, g)", "g"),
 ]
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from steps.companion.contract import differing, run
+from steps.companion.contract import TYPES, differing, run
 from steps.companion.curriculum import Curriculum
 from steps.companion.source import Source
 
@@ -226,6 +226,62 @@ TWINS = [
     Twin("60b", "Normalization.backward", " - ctx.mean(g) -", " -"),
     Twin("60c", "Checkpoint.backward", "set_rng_state(ctx.rng_state)", "pass"),
     Twin("60c", "checkpoint", "Checkpoint.apply(function, *args)", "function(*args).detach()"),
+    # ---- stage 11
+    Twin("61a", "Tensor.dtype", "DType.by_numpy[self.array.dtype]", "float32"),
+    Twin("61a", "tensor", "np.array(data, None if", "np.array(data, None if True or"),
+    Twin("61b", "set_default_dtype", "Defaults.dtype = dtype", "pass"),
+    Twin("61b", "get_default_dtype", "Defaults.dtype", "float32"),
+    Twin("61b", "Tensor.__init__", "host_array(data, Defaults.dtype)", "host_array(data, None)"),
+    Twin("61b", "tensor", "host_array(data, dtype)", "host_array(data, None)"),
+    Twin("61b", "randn", "Defaults.dtype", "float32"),
+    Twin("61b", "randperm", "tensor(", "Tensor("),
+    Twin("61b", "Tensor.detach", "wrap(self.array.view())", "self"),
+    Twin("61c", "promote_types", "return float32", "return a"),
+    Twin("61c", "promote_types", "a.category > b.category", "a.itemsize > b.itemsize"),
+    Twin("61c", "can_cast", "<=", "=="),
+    Twin("61d", "result_type", "dtype.category > result.category", "dtype.category >= 0"),
+    Twin("61d", "result_type", "int(operand.ndim == 0)", "0"),
+    Twin("61d", "number_dtype", "return int64", "return int32"),
+    Twin("61e", "to", "x = x.detach()", "pass"),
+    Twin("61e", "Cast.backward", "ctx.call(Cast, g, ctx.dtype)", "g"),
+    Twin("61e", "operands", "floating and not", "False and not"),
+    Twin("61e", "add", "*operands(a, b)", "a, b"),
+    Twin("61e", "sub", "*operands(a, b)", "a, b"),
+    Twin("61e", "mul", "*operands(a, b)", "a, b"),
+    Twin("61e", "div", "*operands(a, b, floating=True)", "a, b"),
+    Twin("61e", "pow", "*operands(x, n)", "x, n"),
+    Twin("61e", "matmul", "a.dtype is not b.dtype", "False"),
+    Twin("61e", "as_tensor", "data if isinstance(data, Tensor) else", ""),
+    Twin("61f", "sum", "x.to(int64)", "x"),
+    Twin("61f", "sum_along", "dtype=np.float32", "dtype=np.float16"),
+    Twin("62a", "tensor", "data = data.array", "return data"),
+    Twin("62a", "as_tensor", "return from_numpy(data)", "return tensor(data)"),
+    Twin("62a", "from_numpy", "array.view()", "array.copy()"),
+    Twin("62a", "Tensor.numpy", "and GradMode.enabled", ""),
+    Twin("62a", "clone", "Clone.apply(x)", "x"),
+    Twin("62b", "MatMul.backward", "None if a is None else", "None and"),
+    Twin("62b", "Mul.backward", "None if b is None else", "None and"),
+    # ---- stage 12
+    Twin("64a", "var_mean", "VarMean.apply(x, dim)", "VarMean.apply(x, None)"),
+    Twin("64a", "VarMean.backward", "2 / (ctx.n - 1)", "2 / ctx.n"),
+    Twin("65a", "grad", "np.array(value)", "np.asarray(value)"),
+    Twin(
+        "65b",
+        "grad",
+        "run_backward(outputs, given, retain_graph,",
+        "run_backward(outputs, given, 0,",
+    ),
+    Twin("65b", "backward_pass", "node.saved != ()", "False"),
+    Twin("65c", "register_hook", "append(hook)", "clear()"),
+    Twin("65c", "run_hooks", "grad if answer is None else answer", "grad"),
+    Twin("66a", "Tensor._version", "version_of(self.array)", "0"),
+    Twin("66a", "bump_version", "storage_of(array)", "array"),
+    Twin("66b", "modified_since", "entry[2] < time", "entry[2] > time"),
+    Twin("66c", "assign", "rebase_history(target, values._edge)", "pass"),
+    Twin("66d", "in_place", "self.clone()", "self"),
+    Twin("67a", "Tensor._base", "self._view.base", "self._view"),
+    Twin("67b", "View.refresh", "set_grad_enabled(True)", "set_grad_enabled(GradMode.enabled)"),
+    Twin("67c", "CopySlices.backward", "ctx.call(Clone, g)", "g"),
 ]
 
 
@@ -242,9 +298,15 @@ def broken(source: Source, twin: Twin) -> str:
 
 @cache
 def printed(number: str):
-    """What the demo of a step prints as it is, in float64."""
+    """What the demo of a step prints as it is."""
     step = curriculum().step(number)
-    return run(ROOT, step.path, step.source.text, curriculum().contract["own"])
+    return demo(step, step.source.text)
+
+
+def demo(step, text: str):
+    """What the text of a step prints; in float64 before stage 11, as the contract has it."""
+    double = step.stage.number < TYPES
+    return run(ROOT, step.path, text, curriculum().contract["own"], double=double)
 
 
 @cache
@@ -255,7 +317,7 @@ def curriculum() -> Curriculum:
 def seen(twin: Twin) -> str:
     """What the demo prints or raises instead with this twin in its place; "" if it sees nothing."""
     step = curriculum().step(twin.step)
-    other = run(ROOT, step.path, broken(step.source, twin), curriculum().contract["own"])
+    other = demo(step, broken(step.source, twin))
     return other.failed or "\n".join(differing(printed(twin.step).lines, other.lines))
 
 

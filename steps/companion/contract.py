@@ -1,10 +1,10 @@
 """The contract: the demo of a main step is a program for PyTorch.
 
 From stage 7 on it prints the same whether the definitions are those of the file above it or those
-of the package. Here both run in float64, each in a process of its own, and what they print is
-compared. Names that the package offers come from there; the step's own programs (`[contract] own`
-of curriculum.toml) are run on them. What can only hold in the file ends in `# here: reason` and is
-left out on both sides.
+of the package. Both run in a process of its own, in float64 (from stage 11 on, where types are the
+lesson, as they are), and what they print is compared. Names that the package offers come from
+there; the step's own programs (`[contract] own` of curriculum.toml) are run on them. What can only
+hold in the file ends in `# here: reason` and is left out on both sides.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .processes import one_thread
 from .source import Source
 
 FIRST_STAGE = 7
+TYPES = 11  # from this stage on, Part II, the steps have types of their own, and run as they are
 MARKS = 10  # statements that may hold in the file only, in all of Part I
 TIMEOUT = 300  # seconds
 UNSAID = ("var", "correction")  # None in the package, which means 1
@@ -43,6 +44,7 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.optim.lr_scheduler",
     "{}.utils.data",
     "{}.utils.checkpoint",
+    "{}.autograd",
     "{}",
 )
 _MARK = re.compile(r"# here: (.*)$")
@@ -87,16 +89,17 @@ def contract(curriculum, steps, library: str = "tinytorch", at_once: int = 2):
 def judge(curriculum, step, library: str = "tinytorch") -> Verdict:
     own = curriculum.contract.get("own", [])
     text, marks = without_marked(step.source)
+    double = step.stage.number < TYPES
     verdict = Verdict(step, marks)
     wanted = asked(curriculum, step) if library == "tinytorch" else []
-    theirs = run(curriculum.root, step.path, text, own, library, wanted)
+    theirs = run(curriculum.root, step.path, text, own, library, wanted, double)
     if theirs.failed:
         verdict.complaints.append(f"does not run on {library}: {theirs.failed}")
     if theirs.failed or library != "tinytorch":
         return verdict
-    ours = run(curriculum.root, step.path, text, own)
+    ours = run(curriculum.root, step.path, text, own, double=double)
     if ours.failed:
-        verdict.complaints.append(f"does not run in float64: {ours.failed}")
+        verdict.complaints.append(f"does not run by itself: {ours.failed}")
         return verdict
     verdict.complaints += differing(ours.lines, theirs.lines)
     verdict.complaints += [
@@ -155,10 +158,10 @@ class Run:
     reached: list[str] = field(default_factory=list)
 
 
-def run(root: Path, path: Path, text: str, own, library: str = "", wanted=()) -> Run:
+def run(root: Path, path: Path, text: str, own, library: str = "", wanted=(), double=True) -> Run:
     """Run the text of a step on a library, or by itself; which of the names wanted does it call?"""
     code = "import sys; from steps.companion.contract import main; "
-    code += f"main({str(path)!r}, {list(own)!r}, {library!r}, {list(wanted)!r})"
+    code += f"main({str(path)!r}, {list(own)!r}, {library!r}, {list(wanted)!r}, {double})"
     try:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],
@@ -178,9 +181,14 @@ def run(root: Path, path: Path, text: str, own, library: str = "", wanted=()) ->
     return Run(done.stdout.splitlines(), reached=reached)
 
 
-def main(path: str, own: list[str], library: str, wanted: list[str]) -> None:
-    """Run the step whose text comes from standard input, in float64, on a library or by itself."""
-    text = sys.stdin.read().replace("np.float32", "np.float64")
+def main(path: str, own: list[str], library: str, wanted: list[str], double: bool) -> None:
+    """Run the step whose text comes from standard input on a library, or by itself.
+
+    double: all its numbers are float64, and so are the library's new tensors.
+    """
+    text = sys.stdin.read()
+    if double:
+        text = text.replace("np.float32", "np.float64")
     step = types.ModuleType("__main__")
     sys.modules["__main__"] = step  # where pickle looks for its classes
     space = vars(step)
@@ -190,7 +198,8 @@ def main(path: str, own: list[str], library: str, wanted: list[str]) -> None:
     tree = ast.parse(text)
     defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     theirs = offered(library)
-    importlib.import_module(library).set_default_dtype(theirs["float64"])
+    if double:
+        importlib.import_module(library).set_default_dtype(theirs["float64"])
     # A name of Python's own, such as sum, is the library's only where the step defines it.
     space |= {n: v for n, v in theirs.items() if n in defined or not hasattr(builtins, n)}
     tree.body = [
@@ -259,9 +268,10 @@ def _near(x: str, y: str) -> bool:
 def asked(curriculum, step) -> list[str]:
     """What the demo of a step has to call: what the step adds or changes and the package offers.
 
-    Not the Functions. A program calls them by other names, and nn.Sigmoid is no Function.
+    Not the Functions: a program calls them by other names, and nn.Sigmoid is no Function. Nor
+    values such as bfloat16, though Tensor has a method of that name.
     """
-    theirs, functions = offered("tinytorch"), functions_of(step.source)
+    theirs, functions = offered("tinytorch"), ["Function", *functions_of(step.source)]
     names = [
         change.name
         for change in Difference(curriculum, step).changes
@@ -269,6 +279,7 @@ def asked(curriculum, step) -> list[str]:
     ]
     own = curriculum.contract.get("own", [])
     top = {name.partition(".")[0] for name in functions} | set(own)
+    top |= {name for name, value in theirs.items() if not callable(value)}
     return [n for n in names if n.partition(".")[0] not in top and codes_of(theirs, n)]
 
 
@@ -320,7 +331,7 @@ def forms(curriculum, step):
         value = theirs.get(owner)
         value = getattr(value, member, None) if member else value
         node = ast.parse(textwrap.dedent(definition.text)).body[0]
-        if value is not None and isinstance(node, ast.FunctionDef):
+        if callable(value) and isinstance(node, ast.FunctionDef):
             yield from _form(name, node, inspect.signature(value).parameters)
 
 
@@ -347,8 +358,9 @@ def _form(name, node, theirs):
 
 
 def check_marks(curriculum, verdicts: list[Verdict]):
-    """At most ten marks, and no own name that the package offers."""
-    marks = [mark for verdict in verdicts for mark in verdict.marks]
+    """At most ten marks in Part I, and no own name that the package offers."""
+    first = [verdict for verdict in verdicts if verdict.step.stage.number < TYPES]
+    marks = [mark for verdict in first for mark in verdict.marks]
     if len(marks) > MARKS:
         yield Complaint("contract", f"{len(marks)} statements are marked, at most {MARKS} may be")
     for name in sorted(set(curriculum.contract.get("own", [])) & offered("tinytorch").keys()):

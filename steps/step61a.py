@@ -1,0 +1,880 @@
+"""Step 61a: A DType for each element type
+
+Part I ended with PyTorch in one file. Part II looks at how PyTorch itself is built: types, places,
+memory, speed, a compiler, many machines. It goes back to the engine of step 40b, with what a small
+network needs, and finishes one part of it after the other.
+
+The first question is memory. Four bytes a number are more than most networks need, and eight are
+what a line of NumPy makes in a moment of carelessness. Until now NumPy decides what a Tensor can
+hold, and it allows too much: text, dates and Python objects all become Tensors, and fail later, far
+from the cause. And it lacks a type: bfloat16, in which most large networks compute. It is the upper
+half of a float32: the same range, with 8 binary digits instead of 24. (The package ml_dtypes adds
+it to NumPy.)
+
+So we get ten types of our own. A DType is an object with a name, a size and a category:
+
+    0 boolean    bool           1 integer    uint8 int8 int16 int32 int64
+    2 floating   float16 bfloat16 float32 float64
+
+There is exactly one object for each type, so `is` compares two of them. as_dtype finds it by a
+name, or by Python's or NumPy's type; numpy_dtype leads back. Only category 2 can require gradients:
+a derivative is about small changes, and the next integer after 3 is 4.
+
+The trap is to keep a bfloat16 as an integer of 16 bits, where ml_dtypes is missing. The bits fit,
+but they cannot be added as integers. In the demo 1 + 1 is 1.7e38.
+
+PyTorch: torch.dtype, with the same names.
+
+Changed: Tensor.__init__, requires_grad and dtype, tensor. New: DType and its ten objects, as_dtype,
+numpy_dtype. Laid aside: what the network of step 40a does not need, such as sin and where.
+Try: (tensor([2048.0], dtype=float16) + 1).item(). Up to which whole number does float16 count?
+"""
+
+import contextlib
+import copy
+import heapq
+import itertools
+import math
+
+import numpy as np
+
+try:  # NumPy has no bfloat16 of its own; the package ml_dtypes brings one.
+    from ml_dtypes import bfloat16 as numpy_bfloat16
+except ImportError:
+    numpy_bfloat16 = None
+
+
+class DType:
+    """The type of a tensor's elements. There is one object for each: compare them with `is`.
+
+    name: "float32", ...   numpy: the numpy.dtype with the same bits, or None where there is none.
+    itemsize: bytes of one element.   category: 0 boolean, 1 integer, 2 floating point.
+    """
+
+    by_name = {}
+    by_numpy = {}
+
+    def __init__(self, name, numpy, itemsize, category):
+        self.name = name
+        self.numpy = None if numpy is None else np.dtype(numpy)
+        self.itemsize = itemsize
+        self.category = category
+        self.is_floating_point = category == 2
+        DType.by_name[name] = self
+        if numpy is not None:
+            DType.by_numpy[self.numpy] = self
+
+    def __repr__(self):
+        return f"tinytorch.{self.name}"
+
+
+bool_ = DType("bool", np.bool_, 1, 0)  # bool is Python's own
+uint8 = DType("uint8", np.uint8, 1, 1)
+int8 = DType("int8", np.int8, 1, 1)
+int16 = DType("int16", np.int16, 2, 1)
+int32 = DType("int32", np.int32, 4, 1)
+int64 = DType("int64", np.int64, 8, 1)
+float16 = DType("float16", np.float16, 2, 2)
+bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
+float32 = DType("float32", np.float32, 4, 2)
+float64 = DType("float64", np.float64, 8, 2)
+
+
+def as_dtype(dtype):
+    """The DType for a DType, its name, a Python type or a NumPy dtype, or TypeError."""
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in DType.by_name:
+        return DType.by_name[dtype]
+    try:
+        return DType.by_numpy[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise TypeError(f"not a tinytorch dtype: {dtype!r}") from None
+
+
+def numpy_dtype(dtype):
+    """The numpy.dtype of a DType, or RuntimeError for bfloat16 where ml_dtypes is missing."""
+    if dtype.numpy is None:
+        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install ml_dtypes")
+    return dtype.numpy
+
+
+def as_array(x):
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.generic)):
+        return np.array(x)
+    raise TypeError(f"a Tensor holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
+
+
+class Tensor:
+    """An array that can be differentiated.
+
+    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
+    """
+
+    # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
+    __array_ufunc__ = None
+
+    # An edge of the graph may end at a leaf, which stands there for a node.
+    sequence_nr = None
+
+    def __init__(self, data, requires_grad=False):
+        # An array object of its own, on the same memory: roles_of tells saved values apart by it.
+        self.array = as_array(data).view()
+        as_dtype(self.array.dtype)  # TypeError if we do not have the type
+        self.grad = None
+        self._requires_grad = False
+        self._edge = None  # where a gradient of this tensor goes; None for a leaf
+        if requires_grad:
+            self.requires_grad = True
+
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag):
+        if self._edge is not None:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables; use detach()"
+            )
+        if flag and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype!r}"
+            )
+        self._requires_grad = flag
+
+    @property
+    def grad_fn(self):
+        return None if self._edge is None else self._edge[0]
+
+    @property
+    def is_leaf(self):
+        return self._edge is None
+
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        return Tensor(self.array)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def ndim(self):
+        return self.array.ndim
+
+    @property
+    def dtype(self):
+        return DType.by_numpy[self.array.dtype]
+
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
+
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
+
+    def __len__(self):
+        return len(self.array)
+
+    def item(self):
+        """The only element, as a Python number."""
+        return self.array.item()
+
+    def tolist(self):
+        """The elements as nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def numpy(self):
+        """The array itself, unless the tensor requires gradients: detach() it first."""
+        if self.requires_grad:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
+        return self.array
+
+    def __bool__(self):
+        if self.array.size != 1:
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        return bool(self.array.item())
+
+    def __float__(self):
+        return float(self.array.item())
+
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.array, separator=", ", prefix=indent)
+        if self._edge is not None:
+            return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
+
+
+def tensor_method(*names):
+    """Attach a function to Tensor as a method, under each of these names."""
+
+    def attach(function):
+        for name in names:
+            if name in Tensor.__dict__:
+                raise RuntimeError(f"Tensor has a method '{name}' already")
+            setattr(Tensor, name, function)
+        return function
+
+    return attach
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, None if dtype is None else numpy_dtype(as_dtype(dtype)))
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
+def edge_of(tensor):
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
+next_sequence_nr = itertools.count(0, -1).__next__
+
+
+def sum_to(array, shape):
+    """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
+    # The dimensions that `shape` lacks in front, and those that have size 1 in it.
+    gap = array.ndim - len(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1))
+    return array.sum(axis=axes).reshape(shape)
+
+
+class Function:
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
+
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp`, which is numpy or the class Tensor, and `ctx.call`.
+    """
+
+    differentiable = True
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+
+    xp = np
+    saved = ()
+    input_shapes = None  # of an elementwise call: the shape of each input, None for a number
+
+    @classmethod
+    def apply(cls, *args):
+        """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        result = ctx.forward(*arrays)
+        out = Tensor(result)
+        needed = any(edge is not None for edge in ctx.edges)
+        if needed and GradMode.enabled and cls.differentiable:
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.saves = ctx.roles_of(arrays, result)
+            if cls.elementwise:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+            out._requires_grad, out._edge = True, (ctx, 0)
+        return out
+
+    def save_for_backward(ctx, *values):
+        """Keep arrays for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
+
+        All of them are alive now, so that `is` tells them apart.
+        """
+        roles = []
+        for value in ctx.saved:
+            role = next((i for i, x in enumerate(inputs) if x is value), None)
+            roles.append(~0 if role is None and value is output else role)
+        return roles
+
+    def sum_back(ctx, grads):
+        """The gradients of inputs that were broadcast, summed where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                grad = ctx.call(SumTo, grad, shape)
+            sums.append(grad)
+        return sums
+
+    def call(ctx, function, x, *parameters):
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        return function().forward(x, *parameters)
+
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
+
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
+
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
+        return twin.backward(g)
+
+    def saved_tensor(ctx, number):
+        """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
+        its output tensor, the two would keep each other alive."""
+        value, role = ctx.saved[number], ctx.saves[number]
+        if not hasattr(value, "dtype"):
+            return value
+        out = Tensor(value)
+        edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
+        if edge is not None:
+            out._requires_grad, out._edge = True, edge
+        return out
+
+
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+    """
+    arrived = {}  # node or leaf -> its gradient
+    heap = []
+    while True:
+        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None:
+                continue
+            node, _ = edge
+            if node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heapq.heappush(heap, (node.sequence_nr, node))
+            else:
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
+        if not heap:
+            return arrived
+        _, node = heapq.heappop(heap)
+        grad = arrived.pop(node)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
+        if not isinstance(grads, tuple):
+            grads = (grads,)
+        if node.input_shapes is not None:
+            grads = node.sum_back(grads)
+        edges = node.edges
+
+
+def accumulate(leaf, grad):
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf.grad = grad + (0 if leaf.grad is None else leaf.grad)  # + 0: a copy, recorded
+    elif leaf.grad is None:
+        leaf.grad = Tensor(np.array(grad))  # a copy: Add hands the same array to both inputs
+    else:
+        # Not in place: a graph may have saved the array of leaf.grad.
+        leaf.grad = Tensor(leaf.grad.array + grad)
+
+
+@tensor_method("backward")
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
+    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    gradient is that of some number with respect to this tensor; a single element may leave it out,
+    which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        gradient = Tensor(np.ones_like(self.array))
+    start = gradient if create_graph else gradient.array
+    with set_grad_enabled(create_graph):
+        for leaf, grad in backward_pass([edge_of(self)], [start], create_graph).items():
+            accumulate(leaf, grad)
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x):
+        y = np.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return g * y
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        return a + b
+
+    def backward(ctx, g):
+        return g, g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return g * b, g * a
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x):
+        return -x
+
+    def backward(ctx, g):
+        return -g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        return a - b
+
+    def backward(ctx, g):
+        return g, -g
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a / b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return g / b, -g * a / (b * b)
+
+
+class Pow(Function):
+    """y = x^n with a number n;   dy/dx = n x^(n-1)."""
+
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x**n
+
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        if ctx.n == 0:
+            return 0 * g  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return ctx.n * x ** (ctx.n - 1) * g
+
+
+@tensor_method("exp")
+def exp(x):
+    return Exp.apply(x)
+
+
+@tensor_method("__add__", "__radd__")
+def add(a, b):
+    return Add.apply(a, b)
+
+
+@tensor_method("__mul__", "__rmul__")
+def mul(a, b):
+    return Mul.apply(a, b)
+
+
+@tensor_method("__neg__")
+def neg(x):
+    return Neg.apply(x)
+
+
+@tensor_method("__sub__")
+def sub(a, b):
+    return Sub.apply(a, b)
+
+
+@tensor_method("__rsub__")
+def rsub(self, other):
+    return sub(other, self)
+
+
+@tensor_method("__truediv__")
+def div(a, b):
+    return Div.apply(a, b)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self, other):
+    return div(other, self)
+
+
+@tensor_method("__pow__")
+def pow(x, n):
+    return Pow.apply(x, n)
+
+
+class Sum(Function):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+
+    def forward(ctx, x, dim, keepdim):
+        total = x.sum(axis=dim, keepdims=True)
+        ctx.shape, ctx.kept = x.shape, total.shape
+        return total if keepdim else total.squeeze(dim)
+
+    def backward(ctx, g):
+        return ctx.call(Expand, g.reshape(ctx.kept), ctx.shape)
+
+
+@tensor_method("sum")
+def sum(x, dim=None, keepdim=False):
+    """The sum along dim (an int or several), or of all elements. keepdim keeps dim as size 1."""
+    return Sum.apply(x, dim, keepdim)
+
+
+@tensor_method("mean")
+def mean(x, dim=None, keepdim=False):
+    """The mean along dim (an int or several), or of all elements."""
+    total = sum(x, dim, keepdim)
+    return total / (x.numel() // total.numel())
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
+
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return np.broadcast_to(x, shape)
+
+    def backward(ctx, g):
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g):
+        return ctx.call(Expand, g, ctx.shape)
+
+
+class MatMul(Function):
+    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC."""
+
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return g @ b.T, a.T @ g
+
+
+@tensor_method("matmul", "__matmul__")
+def matmul(a, b):
+    """The product of two matrices, [n, m] @ [m, p] = [n, p]."""
+    return MatMul.apply(a, b)
+
+
+class Reshape(Function):
+    """y = the elements of x, in their order, in another shape. The gradient gets the old shape."""
+
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return x.reshape(shape)
+
+    def backward(ctx, g):
+        return g.reshape(ctx.shape)
+
+
+@tensor_method("reshape")
+def reshape(x, *sizes):
+    """The elements of x in another shape: reshape(2, 3) or reshape((2, 3)). One size may be -1."""
+    return Reshape.apply(x, sizes[0] if isinstance(sizes[0], tuple) else sizes)
+
+
+class Transpose(Function):
+    """y = x with two dimensions exchanged. The gradient exchanges them back."""
+
+    def forward(ctx, x, dim0, dim1):
+        ctx.dims = dim0, dim1
+        return x.swapaxes(dim0, dim1)
+
+    def backward(ctx, g):
+        return g.swapaxes(*ctx.dims)
+
+
+@tensor_method("transpose", "swapaxes")
+def transpose(x, dim0, dim1):
+    return Transpose.apply(x, dim0, dim1)
+
+
+@tensor_method("T")
+@property
+def matrix_transpose(self):
+    """The transpose of a matrix."""
+    return Transpose.apply(self, 0, 1)
+
+
+class Compare(Function):
+    """Whether a relation holds, for each pair of elements. The answer has no gradient."""
+
+    differentiable = False
+
+    def forward(ctx, holds, a, b):
+        return holds(a, b)
+
+
+def relation(holds, *names):
+    """The operation that asks whether `holds` is true of a and b, attached under these names."""
+
+    @tensor_method(*names)
+    def operation(a, b):
+        return Compare.apply(holds, a, b)
+
+    return operation
+
+
+eq = relation(np.equal, "eq", "__eq__")
+gt = relation(np.greater, "gt", "__gt__")
+
+
+class Relu(Function):
+    """y = x where x > 0, else 0;   dy/dx = 1 where x > 0, else 0, also at x = 0."""
+
+    def forward(ctx, x):
+        y = np.maximum(x, 0)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return g * (y > 0)
+
+
+@tensor_method("relu")
+def relu(x):
+    return Relu.apply(x)
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along dim, or among all elements for None."""
+
+    differentiable = False
+
+    def forward(ctx, x, dim):
+        return x.argmax(axis=dim)
+
+
+@tensor_method("argmax")
+def argmax(x, dim=None):
+    return ArgMax.apply(x, dim)
+
+
+class Index(Function):
+    """y = x[key]. An element that is chosen twice gets both gradients: they are added up."""
+
+    def forward(ctx, x, key):
+        ctx.shape, ctx.key = x.shape, key
+        return x[key]
+
+    def backward(ctx, g):
+        return ctx.call(AddIndex, g, ctx.shape, ctx.key)
+
+
+class AddIndex(Function):
+    """y = zeros of a shape, with x added at y[key]: the reverse of Index."""
+
+    def forward(ctx, x, shape, key):
+        ctx.key = key
+        y = np.zeros(shape, x.dtype)
+        np.add.at(y, key, x)
+        return y
+
+    def backward(ctx, g):
+        return ctx.call(Index, g, ctx.key)
+
+
+@tensor_method("__getitem__")
+def getitem(self, key):
+    """The elements at key: numbers, slices, arrays or Tensors of numbers, or a tuple of these."""
+    if isinstance(key, tuple):
+        key = tuple([part.array if isinstance(part, Tensor) else part for part in key])
+    return Index.apply(self, key)
+
+
+class Generator:
+    """A stream of random numbers; the same seed gives the same stream again."""
+
+    def __init__(self):
+        self.manual_seed(2**31 - 1)  # for programs that set none
+
+    def manual_seed(self, seed):
+        """Start the stream of this seed."""
+        self.rng = np.random.default_rng(seed)
+        return self
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed):
+    """Start the stream of this seed in the default generator, which is returned."""
+    return default_generator.manual_seed(seed)
+
+
+def randn(*size, generator=default_generator, requires_grad=False):
+    """randn(2, 3): a tensor of this shape, with normal numbers."""
+    n = math.prod(size)
+    u, v = generator.rng.random((2, (n + 1) // 2), np.float32)
+    distance, direction = np.sqrt(-2 * np.log1p(-u)), 2 * math.pi * v
+    pairs = distance * np.stack([np.cos(direction), np.sin(direction)])
+    return Tensor(pairs.reshape(-1)[:n].reshape(size), requires_grad)
+
+
+def randperm(n, generator=default_generator):
+    """The integers 0 to n - 1 in random order."""
+    return Tensor(generator.rng.permutation(n))
+
+
+def in_place(operation, name):
+    """Attach the method that writes the result of operation(self, other) into self's memory."""
+
+    @tensor_method(name)
+    def write(self, other):
+        if GradMode.enabled and self.requires_grad and self.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        out = operation(self, other)
+        if out.requires_grad:  # it has a history: a tensor of its own
+            return out
+        np.copyto(self.array, out.array)
+        return self
+
+
+in_place(add, "__iadd__")
+in_place(sub, "__isub__")
+in_place(mul, "__imul__")
+in_place(div, "__itruediv__")
+
+
+class NllLoss(Function):
+    """l = log(sum of exp(x_i)) - x_t, the mean over all rows;   dl/dx_i = (p_i - [i = t]) / n."""
+
+    def forward(ctx, x, target):
+        m = x.max(axis=1, keepdims=True)
+        right = np.arange(x.shape[1]) == target.reshape(-1, 1)  # one True in each row
+        ctx.save_for_backward(x, m, right)
+        z = x - m
+        return (np.log(np.exp(z).sum(axis=1)) - z[right]).mean()
+
+    def backward(ctx, g):
+        x, m, right = ctx.saved
+        e = ctx.xp.exp(x - m)
+        p = e / ctx.call(Sum, e, 1, True)
+        return (p - right) * (g / len(right))
+
+
+def cross_entropy(x, target):
+    """The mean over the rows of x [n, classes] of -log p(target); target [n] are integers."""
+    return NllLoss.apply(x, target)
+
+
+if __name__ == "__main__":
+    x = tensor([1.0, 2.0])
+    print(x.dtype, x.dtype is float32, tensor([True]).dtype, tensor([3]).dtype)
+    # -> tinytorch.float32 True tinytorch.bool tinytorch.int64
+
+    print(Tensor(np.ones(2, np.float32)).dtype)  # -> tinytorch.float32
+
+    # A million numbers.
+    for dtype in (float64, float32, float16, uint8):
+        table = tensor(np.ones((1000, 1000)), dtype=dtype)
+        print(f"{dtype.name:8} {table.numpy().nbytes:9,} bytes, {dtype.itemsize} each")
+        # -> float64  8,000,000 bytes, 8 each
+        # -> float32  4,000,000 bytes, 4 each
+        # -> float16  2,000,000 bytes, 2 each
+        # -> uint8    1,000,000 bytes, 1 each
+
+    # One object for each type: its name, Python's type and NumPy's all lead to it.
+    same = as_dtype("int64") is as_dtype(int) is as_dtype(np.int64)  # here: not PyTorch's
+    print("one object:", same)  # here: the same
+    # -> one object: True
+    for data in (["a"], [1 + 2j]):  # here: the package has a message for each
+        try:
+            tensor(data)
+        except TypeError as error:
+            print(error)
+            # -> not a tinytorch dtype: dtype('<U1')
+            # -> not a tinytorch dtype: dtype('complex128')
+
+    try:
+        tensor([1, 2], requires_grad=True)
+    except RuntimeError as error:
+        print(str(error).partition(",")[0])
+        # -> only Tensors of floating point dtype can require gradients
+    try:  # here: a type that NumPy lacks, as bfloat16 does without ml_dtypes
+        tensor([1.0], dtype=DType("float8", None, 1, 2))
+    except RuntimeError as error:
+        print(str(error).partition(":")[0])  # -> tinytorch.float8 needs the package ml_dtypes
+    w = tensor([1.0, 2.0], dtype=float64, requires_grad=True)
+    (w * w + w).sum().backward()
+    print(w.grad.tolist(), w.grad.dtype)  # -> [3.0, 5.0] tinytorch.float64
+
+    # The bits of a bfloat16 are the upper half of a float32's.
+    bits = int(np.ones(1, np.float32).view(np.uint32)[0]) >> 16
+    total = np.array([(bits + bits) << 16], np.uint32)
+    print("1 + 1, added as bits:", total.view(np.float32)[0])
+    # -> 1 + 1, added as bits: 1.7014118e+38

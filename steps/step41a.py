@@ -948,10 +948,11 @@ if __name__ == "__main__":
         before = w1.tolist()
         loss = train(lambda x: (x @ w1 + b1).tanh() @ w2 + b2, parameters)
         moved = w1.tolist() != before
-        print(f"{len(parameters)} in the list: loss {loss:.4f}, w1 has moved: {moved}")
+        kept = w1.grad is not None  # of those in the list, train has cleared the gradient
+        print(f"{len(parameters)} in the list: loss {loss:.4f}, w1 moved {moved}, gradient {kept}")
 
-    by_hand(forget_one=False)  # -> 4 in the list: loss 0.0071, w1 has moved: True
-    by_hand(forget_one=True)  # -> 3 in the list: loss 0.3110, w1 has moved: False
+    by_hand(forget_one=False)  # -> 4 in the list: loss 0.0071, w1 moved True, gradient False
+    by_hand(forget_one=True)  # -> 3 in the list: loss 0.3110, w1 moved False, gradient True
 
     class Layer(Module):
         """y = x W + b."""
@@ -979,7 +980,6 @@ if __name__ == "__main__":
     parameters = list(net.parameters())
     print([tuple(p.shape) for p in parameters])  # -> [(2, 4), (4,), (4, 2), (2,)]
     print(f"{len(parameters)} found: loss {train(net, parameters):.4f}")  # -> 4 found: loss 0.0071
-    print(net(x).argmax(1).tolist())  # -> [0, 1, 1, 0]
 
     # The trap: neither of these is found.
     class Hidden(Module):

@@ -5,11 +5,14 @@ randn are the wrong start: an output is a sum of n products, and its spread grow
 demo measures 32 for 1,000 inputs. Two such layers start with a loss of 34, where a network that
 knows nothing about ten classes should have log(10) = 2.3: it is sure, and wrong.
 
-So Linear knows how many inputs it has, and starts with weights evenly from -1/sqrt(n) to
-1/sqrt(n). A number evenly from -c to c has variance c^2 / 3. The sum of n products, with inputs
+So Linear knows how many inputs it has, and starts with weights evenly from -1/sqrt(n) to 1/sqrt(n),
+the bias too. A number evenly from -c to c has variance c^2 / 3. The sum of n products, with inputs
 of variance 1, has n times that:
 
     n * (1/sqrt(n))^2 / 3 = 1/3           a spread of sqrt(1/3) = 0.58, for every n
+
+(Step 39c had a variance of 2/n, because of the relu; this is PyTorch's start, a sixth of that. Step
+44 shows when it matters.)
 
 The weight has the shape [out_features, in_features], as in PyTorch: row i holds what output i
 takes from each input. For rows of x that is x W^T, and the transpose copies nothing.

@@ -1,8 +1,7 @@
 """Step 42: A network learns a curve
 
 Cross entropy needs classes. But often the answer is a number: a temperature, a price, the height of
-a curve. How far off is a network that says 2.5 where 3 is right? The simplest answer is the square
-of the difference, and the loss is the mean of all squares:
+a curve. The simplest loss is the mean of the squares of all differences:
 
     loss = mean of (x - target)^2         dloss/dx_i = 2 (x_i - target_i) / n
 
@@ -14,8 +13,8 @@ output. Each hidden unit is relu(w x + b): a line with a bend where w x + b = 0.
 them. In the picture the network is made of letters, before and after.
 
 The trap: a target of shape [64] and an output of shape [64, 1] are broadcast to [64, 64]. The loss
-then compares each output with each target, there is no error, and the network learns the mean.
-(PyTorch computes the same, and warns.)
+then compares each output with all targets, there is no error, and what is nearest to all of them is
+their mean: that is what the network learns. (PyTorch computes the same, and warns.)
 
 New: mse_loss.
 Try: 4 hidden units instead of 32. What does the network draw?

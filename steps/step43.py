@@ -11,13 +11,15 @@ softmax, the logarithm and the exponential belong together:
 
     -log p = log(1 + e^-x) = softplus(-x)        -log(1 - p) = log(1 + e^x) = softplus(x)
 
-And softplus(-x) = softplus(x) - x. So for a target t of 1 or 0 one formula serves both:
+And softplus(-x) = softplus(x) - x, as 1 + e^-x = (1 + e^x) / e^x. So for a target t of 1 or 0 one
+formula serves both:
 
     loss = softplus(x) - x t                     dloss/dx = p - t
 
 The gradient is the prediction minus the target once more. NumPy has the part that can overflow:
 logaddexp(a, b) = log(e^a + e^b) takes the larger of the two out first. With a = 0 it is softplus,
-and e^-softplus(-x) is the sigmoid. PyTorch calls a score before the sigmoid a logit.
+and e^-softplus(-x) is the sigmoid. Both are Functions: composed, 1 / (1 + (-x).exp()) has a
+gradient of nan at x = -100, where inf meets 0. PyTorch calls a score before the sigmoid a logit.
 
 The trap: x * t broadcasts, so the target must have the shape of x, here [n, 1].
 
@@ -1059,9 +1061,9 @@ if __name__ == "__main__":
 
     x = tensor([-3.0, 0.0, 2.0], requires_grad=True)
     p = sigmoid(x)
-    p.sum().backward()  # its slope is p (1 - p)
-    print([f"{p:.4f}" for p in p.tolist() + x.grad.tolist()[:2]])
-    # -> ['0.0474', '0.5000', '0.8808', '0.0452', '0.2500']
+    p.sum().backward()
+    print([f"{p:.4f}" for p in p.tolist()], "slope at 0:", x.grad[1].item())
+    # -> ['0.0474', '0.5000', '0.8808'] slope at 0: 0.25
     print([f"{y:.4f}" for y in softplus(x).tolist()])  # -> ['0.0486', '0.6931', '2.1269']
 
     # Two spirals of 60 points. One is the other, turned by half a turn.
@@ -1087,7 +1089,7 @@ if __name__ == "__main__":
                 p -= 0.5 * p.grad
                 p.grad = None
 
-    # What it says in the whole square from -1 to 1, and the points that it has learned from.
+    # @@ where it says yes, in the square from -1 to 1.
     place = np.linspace(-1, 1, 23, dtype=np.float32)
     square = np.stack([np.tile(place, 23), -np.repeat(place, 23)], axis=1)
     with no_grad():

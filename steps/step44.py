@@ -1,10 +1,10 @@
 """Step 44: Signals vanish or explode
 
-Networks of many layers were long thought to be untrainable. The demo shows why: 20 layers, each
-with a relu, and the spread of the numbers behind each. A layer multiplies it by some factor f, 20
-layers by f^20. With weights of spread 0.01 nothing is left of the input, with 0.5 it grows to nine
-digits. In backward the gradient passes through the same weights, so it vanishes or explodes as
-well. Linear's own start, right for one layer, has f = 0.4.
+The demo has 20 layers, each with a relu, and the spread of the numbers behind each. A layer
+multiplies it by some factor f, 20 layers by f^20. With weights of spread 0.01 nothing is left of
+the input, with 0.5 it grows to nine digits. In backward the gradient passes through the same
+weights, so it vanishes or explodes as well. Linear's own start, right for one layer, has f^2 = 1/6
+(by the formula below), f = 0.4.
 
 Which start has f = 1? One output is the sum of n products w x. If the weights have variance v and
 mean 0, and q is the mean of x^2, the variance of the output is n v q. The relu then lets only the
@@ -25,9 +25,8 @@ New: normal_, kaiming_normal_.
 Try: 0.9 times the spread of kaiming_normal_, and 100 layers. What is the spread at the end?
 
 This is the end of stage 7. You can write a network as a tree of parts, which finds its parameters,
-names them, and starts with signals of the right size. PyTorch's Module also has hooks, lists of
-modules and values that are saved but not learned (step 52b), and torch.nn has 160 ready parts.
-"""
+names them, and starts with signals of the right size. PyTorch's Module also has hooks and lists of
+modules, and torch.nn has 160 ready parts. """
 
 import contextlib
 import copy

@@ -3,19 +3,19 @@
 Stage 8 makes training a program, and ends with a run that is stopped and resumed, bit for bit.
 
 Each loop so far wrote its update by hand: for each parameter p -= rate * p.grad, p.grad = None, and
-the rate in the middle. There are better rules than this one, and each of them would have to be
-written into each loop anew. So the rule becomes an object, which has the parameters and the rate.
-Then the loop is the same for all networks, all losses and all rules:
+the rate in the middle. Better rules would have to be written into each loop anew. So the rule
+becomes an object, which has the parameters and the rate. Then the loop is the same for all
+networks, all losses and all rules:
 
     optimizer.zero_grad()       forget the gradients
     loss.backward()             compute them
     optimizer.step()            move the parameters
 
 You find these lines in each program for PyTorch. An Optimizer keeps the parameters, and a subclass
-says in `update` how one of them moves. SGD (stochastic gradient descent) moves it by
--lr * g; lr is the learning rate. The list() in __init__ is needed: net.parameters() is a
-generator, and would be empty after the first step. A parameter without a gradient, one that this
-loss has not used, stays where it is.
+says in `update` how one of them moves. SGD (stochastic gradient descent) moves it by -lr * g; lr is
+the learning rate. The list() in __init__ is needed: net.parameters() is a generator. zero_grad
+would use it up, and step would find nothing. A parameter without a gradient, one that this loss has
+not used, stays where it is.
 
 update writes into the parameter's own memory, as p -= ... in no_grad does. So a loss from before
 the step is of no use after it: what its graph saved is overwritten. (PyTorch raises an error.)

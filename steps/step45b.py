@@ -2,7 +2,7 @@
 
 The demo goes down a valley, f(x, y) = x^2 / 2 + 20 y^2. Across it is 40 times as steep as along it.
 With a rate above 2/40 SGD is thrown out at the sides. Just below, it swings from one side to the
-other, and hardly moves along. Real losses are like this in thousands of dimensions.
+other, and hardly moves along.
 
 Momentum is a ball that rolls. It keeps a velocity v, which sums the gradients and slowly forgets
 them. Those across change their sign and cancel; those along add up:
@@ -1117,7 +1117,7 @@ if __name__ == "__main__":
         return (place[0] ** 2 + steepness * place[1] ** 2) / 2
 
     # 40 : 1, from (10, 1). Each with two rates, and the height after 100 steps.
-    for momentum in (0, 0.8):
+    for momentum in (0, 0.8):  # 0.9 is too much for so short a way
         for lr in (0.04, 0.048):
             x, y = descend(SGD, 40.0, [10.0, 1.0], lr=lr, momentum=momentum)[-1]
             print(f"momentum {momentum}, lr {lr}: {height((x, y), 40.0):.0e}")

@@ -12,20 +12,21 @@ after one step, and after n steps (1 - beta1) (1 + beta1 + ... + beta1^(n-1)) g,
 
     m' = m / (1 - beta1^n)     v' = v / (1 - beta2^n)     p = p - lr m' / (sqrt(v') + eps)
 
-Now the first step has exactly the length lr, for any gradient. While gradients keep their sign, so
-have the next ones. If they change it, m' is small and sqrt(v') is not, and the steps become short.
+Now the first step has the length lr, for any gradient. While the gradient stays the same, so have
+the next ones. If its sign changes, m' is small and sqrt(v') is not, and the steps become short.
 
 The demo trains the network for digits for three epochs, with four rates for each rule. It learns
 from 1,400 digits; the other 397 are by other people. With Adam the loss falls to 0.10, with SGD to
 0.15, each at its best rate. That is not all: on digits of other people SGD is better (0.34, Adam
-0.45), at a rate of 1.0. Adam is liked because rates from 0.001 to 0.01 serve nearly all networks,
-and because layers and words with small gradients learn as fast as the others.
+0.45), at a rate of 1.0. (Three epochs and one split: such differences are chance.) Adam is liked
+because layers with small gradients learn as fast as the others, and few rates have to be tried.
 
 The trap: eps stands outside the root. Inside, 1e-8 would count as 1e-4, and slow down all weights
 with gradients smaller than that.
 
 New: Adam.
-Try: leave out the two divisions by 1 - beta^n. How long are the first steps?
+Try: leave out the two divisions by 1 - beta^n. How long are the first steps? (The loss in the table
+gets smaller, 0.06: the steps are three times as long. At 0.04 it is lost.)
 """
 
 import contextlib
@@ -1166,7 +1167,6 @@ if __name__ == "__main__":
         with no_grad():
             return total / 43, cross_entropy(net(x_held_out), t_held_out).item()
 
-    best = {}
     for name, rule, rates, options in (
         ("SGD", SGD, (0.2, 0.5, 1.0, 2.0), {}),
         ("momentum", SGD, (0.05, 0.1, 0.2, 0.4), {"momentum": 0.9}),
@@ -1175,12 +1175,9 @@ if __name__ == "__main__":
     ):
         losses = {lr: train(rule, lr=lr, **options) for lr in rates}
         lr = min(losses, key=lambda lr: losses[lr][0])
-        best[name] = losses[lr]
         text = "  ".join(f"{lr} {losses[lr][0]:.2f}" for lr in rates)
-        print(f"{name:8} {text}   best {lr}, other writers {best[name][1]:.2f}")
+        print(f"{name:8} {text}   best {lr}, other writers {losses[lr][1]:.2f}")
         # -> SGD      0.2 0.42 ... best 1.0, other writers 0.3...
         # -> momentum 0.05 0.17 ... best 0.2, other writers 0.5...
         # -> RMSprop  0.002 0.29 ... best 0.01, other writers 0.3...
         # -> Adam     0.005 0.22 ... best 0.02, other writers 0.4...
-    print("Adam has learned most:", min(best, key=lambda name: best[name][0]) == "Adam")
-    # -> Adam has learned most: True

@@ -1171,9 +1171,10 @@ if __name__ == "__main__":
 
     # Where decay belongs: two weights, with gradients of +-100 and of +-0.01, 100 steps.
     sizes = tensor([100.0, 0.01])
-    for place, apart in (("in the gradient", 0.0), ("apart", 1.0)):
+    # The signs change, so that Adam alone goes nowhere. 0.99^100 is 0.366.
+    for place, decay in (("in the gradient", 0.0), ("apart", 1.0)):
         p = Parameter(tensor([1.0, 1.0]))
-        optimizer = AdamW([p], lr=0.01, weight_decay=apart)
+        optimizer = AdamW([p], lr=0.01, weight_decay=decay)
         for step in range(100):
             loss = (sizes * p).sum() * (-1) ** step
             if place == "in the gradient":

@@ -1,9 +1,9 @@
 """Step 46a: Clipping: one bad batch
 
 A network has learned a curve from batches of 16 points. Then comes a point with a typo: its height
-is 300 times what it should be. This makes the gradient a hundred times as long as usual, one step
-carries the weights away, and the loss goes from 0.002 to 17. In networks that read long texts
-(stage 10) such gradients come up without any typo.
+is 300 times what it should be. This makes the gradient 75 times as long as usual, one step carries
+the weights away, and the loss goes from 0.002 to 17. In networks that read long texts (stage 10)
+such gradients come up without any typo.
 
 The direction of a bad gradient may be wrong, but it is its length that does the harm. So put all
 gradients of the network side by side, as one long vector, and shorten it if it is too long:
@@ -17,7 +17,7 @@ of 0 does no harm, and so do we.) The gradients are changed in place, as the _ a
 The function returns the length before, which is worth a look: it shows when training gets restless.
 
 The trap: max_norm must fit the usual length. Far below it, all steps get the same length. Far above
-it, nothing is clipped. In the demo the usual length is 0.3, and 1.0 leaves nearly all steps alone.
+it, nothing is clipped. In the demo the usual length is 0.3, and 1.0 leaves nine of ten steps alone.
 
 New: clip_grad_norm_.
 Try: make it 1,000 times the height. Does the network without clipping ever come back?

@@ -19,7 +19,7 @@ network learns to say so, then "1", and forgets the 0. The demo trains both ways
 The trap: an order that is drawn from the stream of random numbers moves all random numbers behind
 it. As in PyTorch, a pass through the loader takes two numbers from the stream, however many items
 there are: a seed for worker processes (which this file does not have) and, if it shuffles, a seed
-for its own order, each an integer below 1 << 62, which is 2^62. So a dropout drawn after it does
+for its own order, each an integer below 1 << 62, which is 2^62. So random numbers drawn after it do
 not depend on the size of the data.
 
 New: default_collate, DataLoader.

@@ -1,14 +1,14 @@
 """Step 48a: Dropout: training and evaluation
 
 Step 45d had 30 noisy points of a curve and a network large enough to go through every one of them.
-Its error on the points fell and its error on the curve did not, and smaller weights helped. Here
-is another cure. In each step of training, set a share p of the hidden units to 0, drawn anew:
+Its error on the points fell on, its error on the curve grew, and smaller weights helped. Here is
+another cure. In each step of training, set a share p of the hidden units to 0, drawn anew:
 
     y_i = x_i m_i / (1 - p),    m_i = 0 with probability p, else 1
 
 No unit can rely on what one other unit adds, since that one may be missing. What remains are
 features that help in many combinations. Without the division y would be smaller than x on average;
-with it the mean is the same, E[y_i] = x_i, and nothing has to be rescaled later.
+with it the mean over many draws is x_i, and nothing has to be rescaled later.
 
 Later is the point: a network that is used should use all its units. So from here on a module knows
 whether it is in training. net.train() and net.eval() tell it, and its parts, and theirs. That is

@@ -2,8 +2,7 @@
 
 A trained network lives as long as its program. Python's pickle could write the whole object into a
 file, but with it goes the name of its class, the names of its attributes and the module they lie
-in: move the class, and no old file can be read. What took hours to find is less than that: the
-numbers.
+in: move the class, and no old file can be read. All that training has found are the numbers.
 
 So write the numbers, by their names. state_dict() is what named_parameters() of step 41c gives, as
 a dict; a program that reads it makes the network as it likes, and load_state_dict puts the numbers
@@ -12,8 +11,8 @@ in:
     save(net.state_dict(), "digits.pt")              one program
     net.load_state_dict(load("digits.pt"))           another
 
-Other names or another shape raise RuntimeError: a network that was loaded by half would answer,
-and be wrong.
+Other names or another shape raise RuntimeError. (After an error of shape the network may be loaded
+by half: do not use it.)
 
 The trap: a state_dict is a look at the parameters, not a copy. It shares their memory, as in
 PyTorch, so the "best state so far" that you keep in a variable goes on learning with the network.

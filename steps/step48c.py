@@ -8,14 +8,15 @@ tomorrow, train on. It runs, and it is not the run that was not stopped. What el
     the schedule     how many steps it has counted                     schedule.state_dict()
     random numbers   how far into its stream the generator is          get_rng_state()
 
-Without m and v Adam's first steps are as long as the rate, wherever it stands. Without the
-schedule the warm-up begins again. Without the generator the next batches and the units that
-dropout takes out are others. With all four the second half continues the first, and every number
-is the same to the last bit. That is more than beauty: a run that can be repeated exactly can be
-searched for a mistake.
+Without m and v Adam's first steps are as long as the rate, wherever it stands. Without the schedule
+the warm-up begins again. Without the generator the next batches and the units that dropout takes
+out are others. With all four the second half continues the first, and every number is the same to
+the last bit.
 
 The demo trains 20 steps in one go, then 10 and 10 with a file in between: once with the network
-alone in the file, once with everything. "To the last bit" means that == holds.
+alone in the file, once with everything. "To the last bit" means that == holds. (The network alone
+gets another batch, 7.13, and starts its rate again. That it ends lower is chance.) What the program
+itself says, such as betas, is not saved.
 
 The trap is the place in the data. Here it is always between two passes through the loader. In the
 middle of a pass one would have to note how many batches are done, too.

@@ -26,7 +26,7 @@ Try: 0.9 times the spread of kaiming_normal_, and 100 layers. What is the spread
 
 This is the end of stage 7. You can write a network as a tree of parts, which finds its parameters,
 names them, and starts with signals of the right size. PyTorch's Module also has hooks and lists of
-modules, and torch.nn has 160 ready parts. """
+modules, and torch.nn has 160 ready parts."""
 
 import contextlib
 import copy

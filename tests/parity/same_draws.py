@@ -22,7 +22,7 @@ DRAWING = ("rand", "randn", "randint", "randperm", "multinomial")
 FILLING = ("uniform_", "normal_")
 
 
-def demo(path, text, own, library):
+def demo(path, text, own, library, double=True):
     """The contract's Run of the text of a step, on "torch" or (with "") by itself.
 
     PyTorch, `__main__`, standard input and sys.argv are others in this process afterwards.
@@ -36,7 +36,7 @@ def demo(path, text, own, library):
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            contract.main(path, own, library, [])
+            contract.main(path, own, library, [], double)
         except Exception as error:
             failed = f"{type(error).__name__}: {error}"
     if not torch.equal(before, torch.random.default_generator.get_state()):
@@ -45,8 +45,8 @@ def demo(path, text, own, library):
 
 
 def share():
-    """From now on PyTorch draws from tinytorch's generators, in float64."""
-    tinytorch.set_default_dtype(tinytorch.float64)
+    """From now on PyTorch draws from tinytorch's generators."""
+    torch.set_default_dtype = for_both(torch.set_default_dtype)
     for name in DRAWING:
         setattr(torch, name, drawing(getattr(tinytorch, name)))
     for name in FILLING:
@@ -59,6 +59,16 @@ def share():
     for module in (torch, torch.random):
         module.get_rng_state = lambda: theirs(tinytorch.get_rng_state())
         module.set_rng_state = lambda state: tinytorch.set_rng_state(ours(state))
+
+
+def for_both(set_default_dtype):
+    """set_default_dtype of PyTorch, for what tinytorch draws too."""
+
+    def set_both(dtype):
+        set_default_dtype(dtype)
+        tinytorch.set_default_dtype(getattr(tinytorch, str(dtype).removeprefix("torch.")))
+
+    return set_both
 
 
 def ours(tensor):

@@ -47,6 +47,18 @@ L.ones(2, dtype=L.int8).sub(L.ones(2, dtype=L.int8), alpha=300)
 L.ones(2, dtype=L.uint8).add(L.ones(2, dtype=L.uint8), alpha=-1)
 L.addcmul(L.ones(2, dtype=L.int8), L.ones(2, dtype=L.int8), L.ones(2, dtype=L.int8), value=300)
 L.zeros(2, dtype=L.int8).index_add(0, L.tensor([0]), L.ones(1, dtype=L.int8), alpha=300)
+L.tensor([2, 3], dtype=L.int8) ** 300
+L.tensor([2, 3], dtype=L.uint8).pow(300)
+L.tensor(2, dtype=L.int8).pow_(-129)
+L.tensor([2, 3], dtype=L.uint8) ** -1
+L.pow(L.tensor([2, 3], dtype=L.int32), 2**40)
+L.tensor([2, 3], dtype=L.uint8) ** 255
+L.tensor([2, 3], dtype=L.int8) ** True
+L.tensor([2, 3], dtype=L.int8) ** 300.0
+L.tensor([2, 3], dtype=L.int8) ** L.tensor(300)
+L.tensor([True, False]) ** 300
+300 ** L.tensor([2, 3], dtype=L.int8)
+L.ones(2) ** 2**40
 L.lerp(L.ones(2), L.ones(2), 1e39)
 L.tensor([-1, 3], dtype=L.uint8)
 L.tensor(-256, dtype=L.uint8)
@@ -91,6 +103,8 @@ F.pixel_shuffle(L.ones(1, 400, 2, 2), np.uint8(20)).shape
 F.pixel_unshuffle(L.ones(1, 1, 40, 40), np.uint8(20)).shape
 L.ones(4, 4).diagonal(np.uint8(1))
 L.eye(np.int64(2), np.uint8(3))
+L.tensor([2, 3], dtype=L.int8) ** np.int64(7)
+L.tensor([2, 3], dtype=L.int8) ** np.int64(300)
 """
 
 REFUSED = """

@@ -248,13 +248,16 @@ def test_an_error_names_function_and_argument(name):
         NAMES[name]()
 
 
-@pytest.mark.parametrize("name", "new_zeros new_ones flip tile repeat expand resize_".split())
+@pytest.mark.parametrize(
+    "name", "new_zeros new_ones flip tile repeat expand resize_ reshape view".split()
+)
 def test_a_call_without_sizes_is_refused(name):
     with pytest.raises(TypeError, match="missing"):
         getattr(tinytorch.ones(()), name)()
     with pytest.raises(TypeError, match="missing"):
         tinytorch.zeros()
-    assert tinytorch.zeros(()).shape == ()
+    assert tinytorch.zeros(()).shape == tinytorch.ones(1).view(()).shape == ()
+    assert tinytorch.ones(1).reshape([]).shape == tinytorch.ones(1).reshape(shape=()).shape == ()
 
 
 def test_a_generator_is_one():

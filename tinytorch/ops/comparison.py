@@ -100,6 +100,8 @@ bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
 bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
 bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
+
+
 def shift(name: str) -> Callable:
     """The formula of a shift, which is for integers alone: NumPy would make int8 of booleans.
 

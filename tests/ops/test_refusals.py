@@ -232,6 +232,7 @@ NAMES = {
     "repeat(): argument 'sizes'": lambda: X.repeat("2"),
     "zeros(): argument 'sizes'": lambda: tinytorch.zeros(2, 3.0),
     "sum(): argument 'dim'": lambda: MATRIX.sum(1.5),
+    "layer_norm(): argument 'eps' (position 5)": lambda: F.layer_norm(MATRIX, (3,), eps=1j),
     "eye(): argument 'n'": lambda: tinytorch.eye(2.0),
     "conv2d(): argument 'stride'": lambda: F.conv2d(MATRIX[None], MATRIX[None, None], stride=1.5),
     "LayerNorm(): argument 'normalized_shape'": lambda: tinytorch.nn.LayerNorm(1.5),
@@ -244,7 +245,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_error_names_function_and_argument(name):
-    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be int, not (str|float)$"):
+    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be (int|float), not (str|float|complex)$"):
         NAMES[name]()
 
 

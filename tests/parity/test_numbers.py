@@ -86,6 +86,8 @@ F.adaptive_max_pool1d(L.ones(1, 1, 4), 0)
 F.adaptive_max_pool3d(L.ones(1, 2, 4, 4, 4), (1, 0, 2))
 F.adaptive_avg_pool2d(L.ones(1, 1, 4, 4), (0, 3))
 nn.LayerNorm(np.int64(4))(L.ones(2, 4))
+F.layer_norm(L.ones(2, 3), (3,), eps=np.float64(.1))
+F.layer_norm(L.ones(2, 3), (3,), eps=L.tensor(.1))
 nn.RMSNorm(np.int64(4))(L.ones(2, 4))
 nn.GroupNorm(np.int64(2), np.int64(4))(L.ones(2, 4))
 nn.TransformerEncoderLayer(np.int64(4), np.int64(2), np.int64(8)).eval()(L.ones(2, 3, 4)).shape
@@ -144,6 +146,13 @@ F.kl_div(L.tensor([1., 2]), L.tensor([1, 2]), reduction='sum')
 F.conv2d(L.ones(1, 1, 4, 4), L.ones(1, 1, 2, 2), stride=1.5)
 F.max_pool2d(L.ones(1, 1, 4, 4), "a")
 F.pad(L.ones(2), (1.5, 1))
+F.layer_norm(L.ones(2, 3), (3,), eps=1j)
+F.layer_norm(L.ones(2, 3), (3,), eps="1e-5")
+F.layer_norm(L.ones(2, 3), (3,), eps=[.1])
+F.group_norm(L.ones(2, 4), 2, eps=1j)
+F.rms_norm(L.ones(2, 3), (3,), eps=1j)
+F.batch_norm(L.ones(2, 3), None, None, training=True, eps=1j)
+nn.LayerNorm(3, eps=1j)(L.ones(2, 3))
 """
 
 

@@ -19,11 +19,12 @@ tensors of one type, the most common case, go straight to the operation, and so 
 with a number.
 
 x << n moves the bits of x by n places to the left, which multiplies by 2^n, and >> moves them back.
-Here the order matters: 2 << x calls x.__rlshift__(2), which exchanges the two.
+Here the order matters: 2 << x calls x.__rlshift__(2), which exchanges the two. A boolean has no
+second place: where NumPy turns both into int8, PyTorch refuses, and so does the formula of `shift`.
 
 PyTorch: bitwise_and and so on, the same operators. They refuse floats.
 
-Changed: relation. New: bitwise_and, bitwise_or, bitwise_xor, bitwise_not, invert,
+Changed: relation. New: bitwise_and, bitwise_or, bitwise_xor, bitwise_not, invert, shift,
 bitwise_left_shift, bitwise_right_shift, lshift_from, rshift_from.
 Try: leave out the parentheses in the demo's mask.
 """
@@ -122,10 +123,29 @@ bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 
 
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+def shift(name: str) -> Callable:
+    """The formula of a shift, which is for integers alone: NumPy would make int8 of booleans.
+
+    Raises:
+        NotImplementedError: the operands are booleans.
+    """
+
+    def formula(xp: Any, a: Any, b: Any) -> Any:
+        if getattr(a, "dtype", type(a)) == bool:  # then b is boolean too
+            raise NotImplementedError(f"{name} is not implemented for tinytorch.bool")
+        return getattr(xp, name)(a, b)
+
+    return formula
 
 
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+bitwise_left_shift = relation(
+    "bitwise_left_shift", shift("left_shift"), "__lshift__ __ilshift__", 2
+)
+
+
+bitwise_right_shift = relation(
+    "bitwise_right_shift", shift("right_shift"), "__rshift__ __irshift__", 2
+)
 
 
 lshift_from = tensor_method("__rlshift__")(lambda self, other: bitwise_left_shift(other, self))
@@ -155,12 +175,18 @@ if __name__ == "__main__":
     # -> [1, 2] [3, 7] [0, 0] [-2, -7]
     print((bits << 2).tolist(), (bits >> bits).tolist(), (2 << bits).tolist(), (9 >> bits).tolist())
     # -> [4, 24] [0, 0] [4, 128] [4, 0]
-    for wrong in (lambda: x & x, lambda: bitwise_and(1, 2), lambda: 0 < bits & bits < 9):
+    for wrong in (
+        lambda: x & x,
+        lambda: True << mask,
+        lambda: bitwise_and(1, 2),
+        lambda: 0 < bits & bits < 9,
+    ):
         try:
             wrong()
         except (TypeError, RuntimeError) as error:
             print(f"{type(error).__name__}: {error}")
             # -> NotImplementedError: bitwiseand() is not implemented for float32 and float32
+            # -> NotImplementedError: left_shift is not implemented for tinytorch.bool
             # -> TypeError: bitwise_and(): arguments must be Tensors, not int
             # -> RuntimeError: Boolean value of Tensor with more than one value is ambiguous
     print("of two types:", (bits == tensor([1.0, 2.0])).tolist())  # -> of two types: [True, False]

@@ -116,10 +116,29 @@ bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 
 
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+def shift(name: str) -> Callable:
+    """The formula of a shift, which is for integers alone: NumPy would make int8 of booleans.
+
+    Raises:
+        NotImplementedError: the operands are booleans.
+    """
+
+    def formula(xp: Any, a: Any, b: Any) -> Any:
+        if getattr(a, "dtype", type(a)) == bool:  # then b is boolean too
+            raise NotImplementedError(f"{name} is not implemented for tinytorch.bool")
+        return getattr(xp, name)(a, b)
+
+    return formula
 
 
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+bitwise_left_shift = relation(
+    "bitwise_left_shift", shift("left_shift"), "__lshift__ __ilshift__", 2
+)
+
+
+bitwise_right_shift = relation(
+    "bitwise_right_shift", shift("right_shift"), "__rshift__ __irshift__", 2
+)
 
 
 lshift_from = tensor_method("__rlshift__")(lambda self, other: bitwise_left_shift(other, self))

@@ -521,7 +521,7 @@ def neg(x):
 
 
 @tensor_method("__sub__")
-def sub(input: Tensor, other: Any) -> Tensor:
+def sub(input: Any, other: Any) -> Tensor:
     """input - other, broadcast."""
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:

@@ -55,14 +55,16 @@ from tinytorch.core.dtype import (
 
 
 def expected_type(value: Any, annotation: Any) -> str | None:
-    """What an argument is not, but should be by the annotation of its parameter: "Tensor" or "int".
-    None if it is as it should be, and for other annotations, which are not checked."""
+    """What an argument is not, but should be by the annotation of its parameter: "Tensor", "int" or
+    "float". None if it is as it should be, and for other annotations, which are not checked."""
     kinds = annotation.__args__ if isinstance(annotation, types.UnionType) else (annotation,)
     names = [getattr(kind, "__name__", "") for kind in kinds if kind is not types.NoneType]
-    if names not in (["Tensor"], ["int"]) or (value is None and types.NoneType in kinds):
+    if names not in (["Tensor"], ["int"], ["float"]) or (value is None and types.NoneType in kinds):
         return None
     if names == ["Tensor"]:
         return None if isinstance(value, annotation) else "Tensor"
+    if names == ["float"]:
+        return None if hasattr(value, "__float__") else "float"  # 1j has not
     try:
         operator.index(value)
         return "int" if isinstance(value, (bool, np.ndarray)) else None
@@ -979,7 +981,7 @@ def neg(input: Tensor) -> Tensor:
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
@@ -1405,6 +1407,14 @@ if __name__ == "__main__":
     # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3) ...
     print(message(lambda: expand_as(x)))
     # -> TypeError: expand_as() missing 1 required positional argument: 'other'
+
+    @checked
+    def scaled(input: Tensor, factor: float) -> Tensor:
+        return wrap(input.array * float(factor), input.device)
+
+    print(scaled(x, 2))  # -> tensor([2.0, 4.0, 6.0])
+    print(message(lambda: scaled(x, 1j)))
+    # -> TypeError: scaled(): argument 'factor' (position 2) must be float, not complex
 
     @checked
     def rows(input: Tensor, start: int, count: int | None = None, *others: Tensor) -> Tensor:

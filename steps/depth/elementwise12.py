@@ -17,8 +17,10 @@ branch, `where`, would choose too late: step compare06 shows why.
 Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
 exponents in an array; PyTorch refuses a negative number as the exponent of a tensor, and rounds
 toward 0 where the exponents are a tensor. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is 0.
+And a number as an operand wraps around to the type of the tensor (step core06). As an exponent it
+would then be another power: 300 is 44 as int8. PyTorch refuses it, and so does `fits`.
 
-Changed: slope_of_exponent, pow. New: any_power.
+Changed: slope_of_exponent, pow, binary, compute. New: any_power, check_fits.
 Try: write b - 1 in place of b + (b == 0) - 1.
 """
 
@@ -101,7 +103,19 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
-def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
+def check_fits(number: int, dtype: DType) -> None:
+    """Checks that an integer type holds the number.
+
+    Raises:
+        RuntimeError: it would wrap around.
+    """
+    if not dtype.is_floating_point and number_like(number, dtype) != number:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+
+
+def compute(
+    function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0, fits: bool = False
+) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
     Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
@@ -111,6 +125,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
     Raises:
         TypeError: an input is not a tensor.
         NotImplementedError: the function has no result for this type.
+        RuntimeError: with `fits`, the last input is an integer that the type does not hold.
     """
     require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
     first, *others = inputs
@@ -121,6 +136,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         if keeps:
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
+    if fits and isinstance(inputs[-1], (int, np.integer)):
+        check_fits(inputs[-1], dtype)
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
     return cast(result, dtype)
@@ -260,7 +277,13 @@ def mirrored(derivative: Callable) -> Callable:
 
 
 def binary(
-    names: str, formula: Any, *derivatives: Callable, keeps="biu", numbers=0, written=True
+    names: str,
+    formula: Any,
+    *derivatives: Callable,
+    keeps="biu",
+    numbers=0,
+    fits=False,
+    written=True,
 ) -> Callable[[Tensor, Any], Tensor]:
     """A line of the table for two inputs.
 
@@ -269,6 +292,7 @@ def binary(
             that is symmetric in its inputs.
         keeps: the kinds of integers and booleans that keep their type; see `compute`.
         numbers: how many inputs may be Python numbers: none, the second, or either of them.
+        fits: whether an integer as second input has to fit the type; otherwise it wraps around.
         written: whether there is an in-place form.
     """
     if len(derivatives) == 1:
@@ -283,7 +307,7 @@ def binary(
         if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
             other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
-        return compute(function, (input, other), keeps, allowed)
+        return compute(function, (input, other), keeps, allowed, fits)
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
     return attach(names, written)(operation)
@@ -347,6 +371,7 @@ pow = binary(
     slope_of_exponent,
     keeps="iu",
     numbers=2,
+    fits=True,
 )
 
 
@@ -367,7 +392,7 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.core.dtype import float64, int8
     from tinytorch.core.tensor import tensor
 
     def slopes(function: Callable, *numbers: float) -> list:
@@ -394,11 +419,13 @@ if __name__ == "__main__":
     n = tensor([1, -1, 2, 0])
     print("negative exponents:", pow(n, tensor([-3, -3, -1, 2])).tolist())
     # -> negative exponents: [1, -1, 0, 0]
-    try:
-        n ** (-1)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: pow: Integers to negative integer powers are not allowed. (shapes [4])
+    for wrong in (lambda: n ** (-1), lambda: cast(n, int8) ** 300):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print("RuntimeError:", error)
+    # -> RuntimeError: pow: Integers to negative integer powers are not allowed. (shapes [4])
+    # -> RuntimeError: value cannot be converted to tinytorch.int8 without overflow: 300
 
     a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)

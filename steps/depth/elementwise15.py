@@ -105,7 +105,19 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
-def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
+def check_fits(number: int, dtype: DType) -> None:
+    """Checks that an integer type holds the number.
+
+    Raises:
+        RuntimeError: it would wrap around.
+    """
+    if not dtype.is_floating_point and number_like(number, dtype) != number:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+
+
+def compute(
+    function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0, fits: bool = False
+) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
     Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
@@ -115,6 +127,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
     Raises:
         TypeError: an input is not a tensor.
         NotImplementedError: the function has no result for this type.
+        RuntimeError: with `fits`, the last input is an integer that the type does not hold.
     """
     require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
     first, *others = inputs
@@ -125,6 +138,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         if keeps:
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
+    if fits and isinstance(inputs[-1], (int, np.integer)):
+        check_fits(inputs[-1], dtype)
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
     return cast(result, dtype)
@@ -290,7 +305,13 @@ def mirrored(derivative: Callable) -> Callable:
 
 
 def binary(
-    names: str, formula: Any, *derivatives: Callable, keeps="biu", numbers=0, written=True
+    names: str,
+    formula: Any,
+    *derivatives: Callable,
+    keeps="biu",
+    numbers=0,
+    fits=False,
+    written=True,
 ) -> Callable[[Tensor, Any], Tensor]:
     """A line of the table for two inputs.
 
@@ -299,6 +320,7 @@ def binary(
             that is symmetric in its inputs.
         keeps: the kinds of integers and booleans that keep their type; see `compute`.
         numbers: how many inputs may be Python numbers: none, the second, or either of them.
+        fits: whether an integer as second input has to fit the type; otherwise it wraps around.
         written: whether there is an in-place form.
     """
     if len(derivatives) == 1:
@@ -313,7 +335,7 @@ def binary(
         if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
             other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
-        return compute(function, (input, other), keeps, allowed)
+        return compute(function, (input, other), keeps, allowed, fits)
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
     return attach(names, written)(operation)
@@ -392,6 +414,7 @@ pow = binary(
     slope_of_exponent,
     keeps="iu",
     numbers=2,
+    fits=True,
 )
 
 

@@ -181,7 +181,7 @@ def jacrev(func: Callable, argnums: Any = 0, has_aux: bool = False, **options: A
             units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape).unbind(0)
             parts = zip(*[backward_to(own, [y], [unit]) for unit in units], strict=True)
             found = [
-                stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, own, strict=True)
+                stack(part).reshape(y.shape + x.shape) for part, x in zip(parts, own, strict=True)
             ]
             return tree_unflatten(found, tree_flatten(given)[1])
 

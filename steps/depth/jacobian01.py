@@ -59,7 +59,7 @@ def jacobian(func: Callable, inputs: Tensor) -> Tensor:
     n = y.numel()
     units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
     rows = [grad((y,), (x,), (unit,), True)[0] for unit in units.unbind(0)]
-    return stack(rows).reshape(*y.shape, *x.shape)
+    return stack(rows).reshape(y.shape + x.shape)
 
 
 if __name__ == "__main__":

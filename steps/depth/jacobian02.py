@@ -76,7 +76,7 @@ def jacobian(func: Callable, inputs: Any) -> Any:
         units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
         found = [grad((y,), xs, (unit,), True) for unit in units.unbind(0)]
         parts = zip(xs, zip(*found, strict=True), strict=True)
-        row = [stack(part).reshape(*y.shape, *x.shape) for x, part in parts]
+        row = [stack(part).reshape(y.shape + x.shape) for x, part in parts]
         rows.append(as_given(tuple(row), inputs))
     return as_given(tuple(rows), outputs)
 

@@ -123,7 +123,7 @@ def jacobian(func: Callable, inputs: Any, strict: bool = False) -> Any:
         units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
         found = [back((y,), xs, (unit,), False, strict) for unit in units.unbind(0)]
         parts = zip(*found, strict=True) if found else [[zeros(0, *x.shape)] for x in xs]
-        row = [stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, xs, strict=True)]
+        row = [stack(part).reshape(y.shape + x.shape) for part, x in zip(parts, xs, strict=True)]
         rows.append(as_given(tuple(row), inputs))
     return as_given(tuple(rows), outputs)
 

@@ -8,7 +8,8 @@ No new idea. Skim it: the demo shows each piece at work.
   float32; then the running averages are float32 as well.
 - A batch [n, channels] has rows of one number, the slowest rows that there are. It is turned.
 - An empty batch leaves the averages as they are.
-- Refusals: shapes and types that do not fit; a mean of a single number, which would make it 0.
+- Refusals: shapes and types that do not fit; a mean of a single number, which would make it 0; an
+  eps that is not a real number.
 
 Changed: Normalization, batch_norm, group_norm, layer_norm, rms_norm. New: instance_norm, check,
 check_count.
@@ -54,7 +55,8 @@ class Normalization(Function):
         ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
         shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
     ) -> Any:  # fmt: skip
-        ctx.shape, ctx.dims, ctx.eps = shape, dims, eps
+        ctx.shape, ctx.dims = shape, dims
+        ctx.eps = float(eps + 0)  # a TypeError for 1j, and for "1e-5"
         ctx.fixed = momentum is None and running_mean is not None
         rows = ctx.rows(x)
         if ctx.fixed:
@@ -65,7 +67,7 @@ class Normalization(Function):
             n = ctx.count()
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
-        r = 1 / ctx.xp.sqrt(v + eps)
+        r = 1 / ctx.xp.sqrt(v + ctx.eps)
         ctx.save_for_backward(x, weight, bias, m, r)
         s = r * ctx.per_row(weight)
         t = 0 if ctx.far else -m * s
@@ -432,11 +434,12 @@ if __name__ == "__main__":
         (layer_norm, x.double(), (3,), randn(3)),
         (layer_norm, x, (3,), randn(4)),
         (rms_norm, x.long(), (3,)),
+        (layer_norm, x, (3,), None, None, 1j),
     )
     for function, *args in calls:
         try:
             function(*args)
-        except (ValueError, RuntimeError, NotImplementedError) as error:
+        except (ValueError, RuntimeError, TypeError) as error:
             print(f"{type(error).__name__}: {error}")
     # -> ValueError: Expected more than 1 value per channel when training, got input size [1, 4]
     # -> ValueError: Expected more than 1 value per channel when training, got input size [1, 2]
@@ -446,3 +449,4 @@ if __name__ == "__main__":
     # -> RuntimeError: layer_norm: mixed dtype: tinytorch.float64 and tinytorch.float32
     # -> RuntimeError: Expected weight and the like to be of same shape, but got [4] and not [3]
     # -> NotImplementedError: rms_norm is not implemented for tinytorch.int64
+    # -> TypeError: layer_norm(): argument 'eps' (position 5) must be float, not complex

@@ -348,9 +348,9 @@ def adaptive_max_pool(ndim, input: Tensor, output_size: Any, return_indices: boo
         for trailing, (begins, ends) in zip(range(ndim - 1, -1, -1), dims, strict=True):
             # All windows are as long as the longest: the others repeat their last element, which
             # is then not the first of equal ones.
-            longest = max(ends - begins)
+            longest = max(ends - begins, default=1)  # there may be no window: a size of 0
             places = [np.minimum(begins + t, ends - 1).tolist() for t in range(longest)]
-            arrays = input.device.xp.asarray(places).reshape(longest, -1, *(1,) * trailing)
+            arrays = input.device.xp.asarray(places, int).reshape(longest, -1, *(1,) * trailing)
             keys.append([(slice(None), array) for array in arrays])
         windows = Windows(sizes, join_dims(keys), True)
         indices = MaxPool.apply(input.detach(), windows, True)[1]
@@ -394,9 +394,10 @@ if __name__ == "__main__":
     print("of the whole row:", adaptive_max_pool1d(row, 1).tolist())  # -> of the whole row: [[8.0]]
 
     x = tensor(np.random.default_rng(1).normal(size=(1, 5, 7)), requires_grad=True)
-    for sizes in ((2, 3), 1, (6, 9)):  # also more windows than pixels
+    for sizes in ((2, 3), 1, (6, 9), (0, 3)):  # also more windows than pixels, and none
         pool = functools.partial(adaptive_max_pool2d, output_size=sizes)
         print(pool(x).shape, gradcheck(pool, x) and gradgradcheck(pool, x))
     # -> tinytorch.Size([1, 2, 3]) True
     # -> tinytorch.Size([1, 1, 1]) True
     # -> tinytorch.Size([1, 6, 9]) True
+    # -> tinytorch.Size([1, 0, 3]) True

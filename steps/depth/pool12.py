@@ -359,9 +359,9 @@ def adaptive_max_pool(ndim, input: Tensor, output_size: Any, return_indices: boo
         for trailing, (begins, ends) in zip(range(ndim - 1, -1, -1), dims, strict=True):
             # All windows are as long as the longest: the others repeat their last element, which
             # is then not the first of equal ones.
-            longest = max(ends - begins)
+            longest = max(ends - begins, default=1)  # there may be no window: a size of 0
             places = [np.minimum(begins + t, ends - 1).tolist() for t in range(longest)]
-            arrays = input.device.xp.asarray(places).reshape(longest, -1, *(1,) * trailing)
+            arrays = input.device.xp.asarray(places, int).reshape(longest, -1, *(1,) * trailing)
             keys.append([(slice(None), array) for array in arrays])
         windows = Windows(sizes, join_dims(keys), True)
         indices = MaxPool.apply(input.detach(), windows, True)[1]

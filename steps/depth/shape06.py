@@ -6,7 +6,7 @@ takes any negative size for -1, so x.reshape(-2, 3) is a matrix [2, 3].
 
 Each operation checks what it alone can know, before the array library is asked:
 
-    reshape              no size below -1           translate_error: the count does not match
+    reshape, view        sizes, none below -1       translate_error: the count does not match
     transpose            both dimensions exist
     permute              each dimension exactly once
     flatten              the start is not after the end
@@ -79,8 +79,11 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: the number of elements differs.
+        TypeError: there are no sizes, as in `reshape()`; `reshape(())` has the shape ().
     """
     if shape is None:
+        if not sizes:
+            raise TypeError("reshape() is missing its sizes")
         one = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
         shape = tuple(sizes[0]) if one else sizes
     if shape and min(shape) < -1:
@@ -252,6 +255,7 @@ if __name__ == "__main__":
         "reshape(4, 2)": lambda: x.reshape(4, 2),
         "reshape(-2, 3)": lambda: x.reshape(-2, 3),
         "reshape(2.0, 3)": lambda: x.reshape(2.0, 3),
+        "view()": lambda: tensor(7.0).view(),
         "transpose(0, 2)": lambda: x.transpose(0, 2),
         "permute(0)": lambda: x.permute(0),
         "permute(0, 0)": lambda: x.permute(0, 0),
@@ -267,6 +271,7 @@ if __name__ == "__main__":
     # -> reshape(4, 2): RuntimeError: shape '[4, 2]' is invalid for input of size 6
     # -> reshape(-2, 3): RuntimeError: invalid shape dimension -2 of shape [-2, 3]
     # -> reshape(2.0, 3): TypeError: reshape(): a shape is made of integers, got (2.0, 3)
+    # -> view(): TypeError: reshape() is missing its sizes
     # -> transpose(0, 2): IndexError: Dimension out of range ... [-2, 1], but got 2)
     # -> permute(0): RuntimeError: permute: 2 dimensions cannot have the order [0]
     # -> permute(0, 0): RuntimeError: a dim appears multiple times in the list of dims (0, 0)

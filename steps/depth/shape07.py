@@ -70,8 +70,11 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: the number of elements differs.
+        TypeError: there are no sizes, as in `reshape()`; `reshape(())` has the shape ().
     """
     if shape is None:
+        if not sizes:
+            raise TypeError("reshape() is missing its sizes")
         one = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
         shape = tuple(sizes[0]) if one else sizes
     if shape and min(shape) < -1:

@@ -94,7 +94,7 @@ def test_avg_pool(device, name, shape, include):
     assert gradcheck(pool, x) and second_derivatives(pool, x)
 
 
-@pytest.mark.parametrize("sizes", [1, 2, (3, 1), (None, 4), (5, 6), (7, 9)], ids=str)
+@pytest.mark.parametrize("sizes", [1, 2, (3, 1), (None, 4), (5, 6), (7, 9), (0, 3), 0], ids=str)
 def test_adaptive(device, sizes):
     x = numbers(2, 2, 5, 6, device=device)
     data = x.numpy(force=True)

@@ -53,6 +53,9 @@ WRONG = {
     "pad": (RuntimeError, lambda: F.pad(INT8, (1, 1), value=300)),
     "pad, unsigned": (RuntimeError, lambda: F.pad(INT8.byte(), (1, 1), value=-1)),
     "linspace, int8": (RuntimeError, lambda: tinytorch.linspace(0, 300, 3, dtype=tinytorch.int8)),
+    "pow": (RuntimeError, lambda: INT8**300),
+    "pow_": (RuntimeError, lambda: INT8.clone().pow_(np.int64(300))),
+    "pow, unsigned": (RuntimeError, lambda: INT8.byte() ** -1),
     "alpha": (RuntimeError, lambda: INT8.add(INT8, alpha=300)),
     "index_add": (RuntimeError, lambda: INT8.index_add(0, X[:1], INT8[:1], alpha=300)),
     "fill_, complex": (RuntimeError, lambda: tinytorch.ones(2).fill_(1j)),
@@ -229,6 +232,7 @@ NAMES = {
     "repeat(): argument 'sizes'": lambda: X.repeat("2"),
     "zeros(): argument 'sizes'": lambda: tinytorch.zeros(2, 3.0),
     "sum(): argument 'dim'": lambda: MATRIX.sum(1.5),
+    "layer_norm(): argument 'eps' (position 5)": lambda: F.layer_norm(MATRIX, (3,), eps=1j),
     "eye(): argument 'n'": lambda: tinytorch.eye(2.0),
     "conv2d(): argument 'stride'": lambda: F.conv2d(MATRIX[None], MATRIX[None, None], stride=1.5),
     "LayerNorm(): argument 'normalized_shape'": lambda: tinytorch.nn.LayerNorm(1.5),
@@ -241,17 +245,20 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_error_names_function_and_argument(name):
-    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be int, not (str|float)$"):
+    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be (int|float), not (str|float|complex)$"):
         NAMES[name]()
 
 
-@pytest.mark.parametrize("name", "new_zeros new_ones flip tile repeat expand resize_".split())
+@pytest.mark.parametrize(
+    "name", "new_zeros new_ones flip tile repeat expand resize_ reshape view".split()
+)
 def test_a_call_without_sizes_is_refused(name):
     with pytest.raises(TypeError, match="missing"):
         getattr(tinytorch.ones(()), name)()
     with pytest.raises(TypeError, match="missing"):
         tinytorch.zeros()
-    assert tinytorch.zeros(()).shape == ()
+    assert tinytorch.zeros(()).shape == tinytorch.ones(1).view(()).shape == ()
+    assert tinytorch.ones(1).reshape([]).shape == tinytorch.ones(1).reshape(shape=()).shape == ()
 
 
 def test_a_generator_is_one():

@@ -47,6 +47,18 @@ L.ones(2, dtype=L.int8).sub(L.ones(2, dtype=L.int8), alpha=300)
 L.ones(2, dtype=L.uint8).add(L.ones(2, dtype=L.uint8), alpha=-1)
 L.addcmul(L.ones(2, dtype=L.int8), L.ones(2, dtype=L.int8), L.ones(2, dtype=L.int8), value=300)
 L.zeros(2, dtype=L.int8).index_add(0, L.tensor([0]), L.ones(1, dtype=L.int8), alpha=300)
+L.tensor([2, 3], dtype=L.int8) ** 300
+L.tensor([2, 3], dtype=L.uint8).pow(300)
+L.tensor(2, dtype=L.int8).pow_(-129)
+L.tensor([2, 3], dtype=L.uint8) ** -1
+L.pow(L.tensor([2, 3], dtype=L.int32), 2**40)
+L.tensor([2, 3], dtype=L.uint8) ** 255
+L.tensor([2, 3], dtype=L.int8) ** True
+L.tensor([2, 3], dtype=L.int8) ** 300.0
+L.tensor([2, 3], dtype=L.int8) ** L.tensor(300)
+L.tensor([True, False]) ** 300
+300 ** L.tensor([2, 3], dtype=L.int8)
+L.ones(2) ** 2**40
 L.lerp(L.ones(2), L.ones(2), 1e39)
 L.tensor([-1, 3], dtype=L.uint8)
 L.tensor(-256, dtype=L.uint8)
@@ -68,7 +80,14 @@ F.avg_pool2d(L.ones(1, 1, 4, 4), np.int64(2), np.int64(2), np.int64(1))
 nn.MaxPool1d(np.int64(2), stride=np.int64(2))(L.ones(1, 1, 4))
 nn.AvgPool1d(np.int64(2), stride=np.int64(2))(L.ones(1, 1, 4))
 F.adaptive_avg_pool2d(L.ones(1, 1, 4, 4), (np.int64(2), None))
+F.adaptive_max_pool2d(L.ones(1, 1, 4, 4), (0, 3))
+F.adaptive_max_pool2d(L.ones(1, 1, 4, 4), (1, 0), True)[1]
+F.adaptive_max_pool1d(L.ones(1, 1, 4), 0)
+F.adaptive_max_pool3d(L.ones(1, 2, 4, 4, 4), (1, 0, 2))
+F.adaptive_avg_pool2d(L.ones(1, 1, 4, 4), (0, 3))
 nn.LayerNorm(np.int64(4))(L.ones(2, 4))
+F.layer_norm(L.ones(2, 3), (3,), eps=np.float64(.1))
+F.layer_norm(L.ones(2, 3), (3,), eps=L.tensor(.1))
 nn.RMSNorm(np.int64(4))(L.ones(2, 4))
 nn.GroupNorm(np.int64(2), np.int64(4))(L.ones(2, 4))
 nn.TransformerEncoderLayer(np.int64(4), np.int64(2), np.int64(8)).eval()(L.ones(2, 3, 4)).shape
@@ -91,6 +110,8 @@ F.pixel_shuffle(L.ones(1, 400, 2, 2), np.uint8(20)).shape
 F.pixel_unshuffle(L.ones(1, 1, 40, 40), np.uint8(20)).shape
 L.ones(4, 4).diagonal(np.uint8(1))
 L.eye(np.int64(2), np.uint8(3))
+L.tensor([2, 3], dtype=L.int8) ** np.int64(7)
+L.tensor([2, 3], dtype=L.int8) ** np.int64(300)
 """
 
 REFUSED = """
@@ -125,6 +146,13 @@ F.kl_div(L.tensor([1., 2]), L.tensor([1, 2]), reduction='sum')
 F.conv2d(L.ones(1, 1, 4, 4), L.ones(1, 1, 2, 2), stride=1.5)
 F.max_pool2d(L.ones(1, 1, 4, 4), "a")
 F.pad(L.ones(2), (1.5, 1))
+F.layer_norm(L.ones(2, 3), (3,), eps=1j)
+F.layer_norm(L.ones(2, 3), (3,), eps="1e-5")
+F.layer_norm(L.ones(2, 3), (3,), eps=[.1])
+F.group_norm(L.ones(2, 4), 2, eps=1j)
+F.rms_norm(L.ones(2, 3), (3,), eps=1j)
+F.batch_norm(L.ones(2, 3), None, None, training=True, eps=1j)
+nn.LayerNorm(3, eps=1j)(L.ones(2, 3))
 """
 
 

@@ -12,14 +12,16 @@ import numpy as np
 
 
 def expected_type(value: Any, annotation: Any) -> str | None:
-    """What an argument is not, but should be by the annotation of its parameter: "Tensor" or "int".
-    None if it is as it should be, and for other annotations, which are not checked."""
+    """What an argument is not, but should be by the annotation of its parameter: "Tensor", "int" or
+    "float". None if it is as it should be, and for other annotations, which are not checked."""
     kinds = annotation.__args__ if isinstance(annotation, types.UnionType) else (annotation,)
     names = [getattr(kind, "__name__", "") for kind in kinds if kind is not types.NoneType]
-    if names not in (["Tensor"], ["int"]) or (value is None and types.NoneType in kinds):
+    if names not in (["Tensor"], ["int"], ["float"]) or (value is None and types.NoneType in kinds):
         return None
     if names == ["Tensor"]:
         return None if isinstance(value, annotation) else "Tensor"
+    if names == ["float"]:
+        return None if hasattr(value, "__float__") else "float"  # 1j has not
     try:
         operator.index(value)
         return "int" if isinstance(value, (bool, np.ndarray)) else None

@@ -33,7 +33,8 @@ class Normalization(Function):
         ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
         shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
     ) -> Any:  # fmt: skip
-        ctx.shape, ctx.dims, ctx.eps = shape, dims, eps
+        ctx.shape, ctx.dims = shape, dims
+        ctx.eps = float(eps + 0)  # a TypeError for 1j, and for "1e-5"
         ctx.fixed = momentum is None and running_mean is not None
         rows = ctx.rows(x)
         if ctx.fixed:
@@ -44,7 +45,7 @@ class Normalization(Function):
             n = ctx.count()
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
-        r = 1 / ctx.xp.sqrt(v + eps)
+        r = 1 / ctx.xp.sqrt(v + ctx.eps)
         ctx.save_for_backward(x, weight, bias, m, r)
         s = r * ctx.per_row(weight)
         t = 0 if ctx.far else -m * s

@@ -171,7 +171,7 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:

@@ -1062,8 +1062,8 @@ if __name__ == "__main__":
     x = tensor([-3.0, 0.0, 2.0], requires_grad=True)
     p = sigmoid(x)
     p.sum().backward()
-    print([f"{p:.4f}" for p in p.tolist()], "slope at 0:", x.grad[1].item())
-    # -> ['0.0474', '0.5000', '0.8808'] slope at 0: 0.25
+    print([f"{p:.4f}" for p in p.tolist()], f"slope at 2: {x.grad[2].item():.4f}")
+    # -> ['0.0474', '0.5000', '0.8808'] slope at 2: 0.1050
     print([f"{y:.4f}" for y in softplus(x).tolist()])  # -> ['0.0486', '0.6931', '2.1269']
 
     # Two spirals of 60 points. One is the other, turned by half a turn.

@@ -1068,7 +1068,7 @@ if __name__ == "__main__":
         manual_seed(0)
         layers = []
         for _ in range(20):
-            layers += [Linear(64, 64, bias=False), ReLU()]
+            layers += [Linear(64, 64, bias=False), ReLU()]  # a bias would hide what is lost
             start(layers[-2].weight)
         return Sequential(*layers, Linear(64, 4))
 

@@ -1158,7 +1158,7 @@ if __name__ == "__main__":
         optimizer = rule(net.parameters(), **options)
         for _ in range(3):
             total = 0.0
-            for batch in randperm(1400)[:1376].reshape(-1, 32):
+            for batch in randperm(1400)[:1376].reshape(-1, 32):  # 43 batches
                 loss = cross_entropy(net(x[batch]), t[batch])
                 optimizer.zero_grad()
                 loss.backward()

@@ -1206,7 +1206,7 @@ if __name__ == "__main__":
         learned, others = train(lr, lambda step: 1.0)
         fixed.append(learned)
         print(f"fixed {lr}: loss {learned:.3f}, other writers {others:.2f}")  # -> ...
-    learned, others = train(0.04, warmup_cosine(43, 6 * 87))
+    learned, others = train(0.04, warmup_cosine(43, 6 * 87))  # half an epoch of warm-up
     print(f"up to 0.04 and down to 0: loss {learned:.3f}, other writers {others:.2f}")  # -> ...
     print("less than half of the best fixed rate:", learned < min(fixed) / 2)
     # -> less than half of the best fixed rate: True

@@ -1351,7 +1351,7 @@ if __name__ == "__main__":
                     losses.append(loss.item())
             return losses
 
-    whole = Run().train(4)
+    whole = Run().train(4)  # 20 losses; printed are the first of each pass
     print("20 steps:         ", [round(loss, 3) for loss in whole[::5]])
     # -> 20 steps:          [13.563, 8.603, 4.579, 3.966]
 

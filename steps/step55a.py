@@ -1637,7 +1637,7 @@ if __name__ == "__main__":
 
     def loss(part):
         """The mean of -log p over all pairs of letters in this part of the text."""
-        return cross_entropy(table.log()[part[:-1]], tensor(part[1:])).item()
+        return cross_entropy(table.log()[part[:-1]], tensor(part[1:])).item()  # softmax(log p) is p
 
     guess, learned, unseen = np.log(len(letters)), loss(train), loss(held_out)
     print(f"a guess {guess:.3f}, learned {learned:.3f}, held out {unseen:.3f}")

@@ -1663,7 +1663,7 @@ if __name__ == "__main__":
     net, steps = EightLetters(), 4000
     print(np.sum([p.numel() for p in net.parameters()]), "numbers to learn")
     # -> 29997 numbers to learn
-    optimizer = AdamW(net.parameters(), lr=0.006)
+    optimizer = AdamW(net.parameters(), lr=0.006)  # rate and steps by trial
     schedule = LambdaLR(optimizer, warmup_cosine(50, steps))
     loader = DataLoader(train, 64, shuffle=True)
     for x, t in itertools.islice(loader, steps):  # stops before the epoch ends

@@ -1678,7 +1678,7 @@ if __name__ == "__main__":
         h = None
         for t in range(41):
             h = cell(x[t], h)
-        (h * randn(20, 32)).sum().backward()
+        (h * randn(20, 32)).sum().backward()  # a random direction for each text
         return ((x.grad**2).mean((1, 2)) ** 0.5).tolist()[::-1]
 
     def show(sizes):

@@ -1716,7 +1716,7 @@ if __name__ == "__main__":
         """Add to the bias of the forget gate, the second quarter of the rows."""
         with no_grad():
             forget = cell.bias_hh[cell.hidden_size : 2 * cell.hidden_size]  # the same memory
-            forget += by
+            forget += by  # one of the two biases is enough
         return cell
 
     def sizes_by_distance(cell):
@@ -1727,7 +1727,7 @@ if __name__ == "__main__":
         for t in range(41):
             state = cell(x[t], state)
         h = state[0] if isinstance(state, tuple) else state
-        (h * randn(20, 32)).sum().backward()
+        (h * randn(20, 32)).sum().backward()  # a random direction for each text
         return ((x.grad**2).mean((1, 2)) ** 0.5).tolist()[::-1]
 
     manual_seed(0)

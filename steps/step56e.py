@@ -1784,7 +1784,7 @@ if __name__ == "__main__":
     numbers = letters.encode(text)
     cut = len(numbers) * 9 // 10
     train, held_out = TextWindows(numbers[:cut], 32), TextWindows(numbers[cut:], 32)
-    some = DataLoader(Subset(held_out, list(range(0, len(held_out), 128))), 64)
+    some = DataLoader(Subset(held_out, list(range(0, len(held_out), 128))), 64)  # windows apart
 
     manual_seed(0)
     net = LSTMText(len(letters), 128)
@@ -1794,7 +1794,7 @@ if __name__ == "__main__":
     # -> before: 4.58, a guess: 4.53
     print(repr(letters.decode(generate(net, letters.encode("The "), 40, 32))))  # -> ...
 
-    fit_text(net, train, 32, 150, lr=0.02)
+    fit_text(net, train, 32, 150, lr=0.02)  # the rate by trial
     print(f"held out: {held_out_loss(net, some):.1f}; the table of pairs has 2.589")
     # -> held out: 2.0; the table of pairs has 2.589
     for temperature in (1.0, 0.5):

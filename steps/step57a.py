@@ -1760,7 +1760,7 @@ if __name__ == "__main__":
     # Three entries of a dictionary: a key each, in another direction, and a value.
     key = tensor([[[4.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 4.0]]])
     value = tensor([[[10.0, 1.0], [20.0, 2.0], [30.0, 3.0]]])
-    query = tensor([[[0.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.5, 0.3]]])
+    query = tensor([[[0.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.5, 0.3]]])  # 3rd: no key fits
     found = scaled_dot_product_attention(query, key, value)
     print(found.numpy().round(4))
     # -> [[[20.      2.    ]

@@ -1854,7 +1854,7 @@ if __name__ == "__main__":
     # -> 8 texts: We want to write a formula in Pyt ...
 
     manual_seed(0)
-    net = GPT(len(letters), 32, 64, 4, 2)
+    net = GPT(len(letters), 32, 64, 4, 2)  # context 32, size 64, 4 heads, 2 blocks
     print(np.sum([p.numel() for p in net.parameters()]), "numbers to learn")
     # -> 112000 numbers to learn
     numbers = stack([letters.encode(line) for line in texts])  # [8, 33]

@@ -1897,7 +1897,7 @@ if __name__ == "__main__":
         manual_seed(1)
         start = letters.encode("The ")
         written = letters.decode(generate(net, start, 400, 32, temperature=temperature, k=k))
-        words = written.split()[:-1]
+        words = written.split()[:-1]  # the last one may be cut
         share = np.mean([word in known for word in words])
         real = f"{share:.0%} of {len(words)} words are real:"
         print(f"temperature {temperature}, k = {k}: {real}", " ".join(words[:12]))

@@ -245,7 +245,9 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_error_names_function_and_argument(name):
-    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be (int|float), not (str|float|complex)$"):
+    with pytest.raises(
+        TypeError, match=f"^{re.escape(name)} must be (int|float), not (str|float|complex)$"
+    ):
         NAMES[name]()
 
 

@@ -124,7 +124,7 @@ def shift(name: str) -> Callable:
     """
 
     def formula(xp: Any, a: Any, b: Any) -> Any:
-        if getattr(a, "dtype", type(a)) in (bool,):  # then b is boolean too
+        if bool in (type(a), getattr(a, "dtype", None)):  # then b is boolean too
             raise NotImplementedError(f"{name} is not implemented for tinytorch.bool")
         return getattr(xp, name)(a, b)
 

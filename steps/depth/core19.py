@@ -14,12 +14,14 @@ and comes back with three things:
     shape    each part of a sequence must have the shape of the part before
     dtype    that of the parts, promoted: [1, 2.5] is float, [True, 2] is int64
 
-An array or a tensor (known by its attribute `array`, as in step core04) brings its own shape and
-type, a number the type that number_dtype gives it. If two parts differ in shape, ragged makes an
-error that names the dimension, as in PyTorch. Text and objects of other kinds are refused too.
+An array brings its own shape and type, a number the type that number_dtype gives it. If two parts
+differ in shape, ragged makes an error that names the dimension, as in PyTorch. Text and objects of
+other kinds are refused too. The empty list has a shape, (0,), but no type: the default type is
+taken, also for [[], []], which has the shape (2, 0).
 
-The trap is the empty list. It has a shape, (0,), but no type: the default type is taken, also for
-[[], []], which has the shape (2, 0).
+The trap is a tensor in a list (known by its attribute `array`, as in step core04). PyTorch takes it
+for a number, whatever its shape: tensor([tensor([1.0])]) is [1.0], and not [[1.0]]. A tensor of
+several elements is refused: stack (step 56b) joins such tensors.
 
 Changed: host_array. New: parse_nested, ragged.
 Try: tensor([[1, 2], [3, 4.5]]) and then tensor([np.float64(1), 2]). Where do the types come from?
@@ -50,8 +52,11 @@ from tinytorch.core.dtype import (
 
 def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
     """Nested data as (lists of Python numbers, shape, dtype); `depth` is for messages."""
-    if hasattr(data, "array"):  # a Tensor
-        return data.tolist(), data.array.shape, data.dtype
+    if hasattr(data, "array"):  # a Tensor, which stands for a number
+        if data.array.size != 1:
+            error = ValueError if data.dtype.is_floating_point else TypeError
+            raise error("only one element tensors can be converted to Python scalars")
+        return data.item(), (), data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
@@ -948,8 +953,10 @@ if __name__ == "__main__":
     losses = [x.sum(), (x * x).sum()]
     print("NumPy:", error(np.array, losses).partition(" Use")[0])
     # -> NumPy: RuntimeError: Can't call numpy() on Tensor that requires grad.
-    print(tensor(losses), tensor(losses).requires_grad, tensor([x.double(), [3, 4]]).dtype)
+    print(tensor(losses), tensor(losses).requires_grad, tensor([x.sum().double(), 4]).dtype)
     # -> tensor([3., 5.]) False tinytorch.float64
+    print(tensor([tensor([1.0]), 4]), error(tensor, [x, x]))
+    # -> tensor([1., 4.]) ValueError: only one element tensors can be converted to Python scalars
     print(tensor([np.array([1, 2]), np.array([3, 4])]).dtype, tensor([np.float64(1), 2]).dtype)
     # -> tinytorch.int64 tinytorch.float64
 

@@ -46,8 +46,11 @@ from tinytorch.core.dtype import (
 
 def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
     """Nested data as (lists of Python numbers, shape, dtype); `depth` is for messages."""
-    if hasattr(data, "array"):  # a Tensor
-        return data.tolist(), data.array.shape, data.dtype
+    if hasattr(data, "array"):  # a Tensor, which stands for a number
+        if data.array.size != 1:
+            error = ValueError if data.dtype.is_floating_point else TypeError
+            raise error("only one element tensors can be converted to Python scalars")
+        return data.item(), (), data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):

@@ -59,6 +59,11 @@ def test_tensor_of_tensors():
     parts = [tensor(1), tensor(2.5)]
     assert tinytorch.tensor(parts).tolist() == [1.0, 2.5]
     assert tinytorch.tensor(parts).dtype is tinytorch.float32
+    assert tinytorch.tensor([tensor([1]), tensor([[2.5]]), 3]).tolist() == [1.0, 2.5, 3.0]
+    assert tinytorch.tensor([[tensor([True])]]).tolist() == [[True]]
+    for elements, error in (([1.0, 2.0], ValueError), ([1, 2], TypeError), ([], ValueError)):
+        with pytest.raises(error, match="only one element tensors"):
+            tinytorch.tensor([tensor(elements)])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from ..companion.curriculum import CurriculumError
-from . import outputs
+from .ahead import make_all
 from .links import dead_links
-from .project import FOLDER, ONLY, chosen, folder, steps_digest
+from .outputs import BrokenStep
+from .project import FOLDER, ONLY, folder
 from .sources import write_sources
 
 
@@ -25,13 +26,15 @@ def main(arguments: list[str] | None = None) -> int:
             os.environ[name] = value
     began = time.perf_counter()
     try:
-        outputs.run_all(step for step in chosen() if not step.run)
-    except (CurriculumError, outputs.BrokenStep) as error:
+        make_all()
+    except (CurriculumError, BrokenStep) as error:
         parser.exit(2, f"{error}\n")
-    print(f"the steps have run: {time.perf_counter() - began:.0f} s", flush=True)
+    print(
+        f"the steps have run, and their differences are made: {time.perf_counter() - began:.0f} s",
+        flush=True,
+    )
     target = folder().resolve()
     write_sources(target / "source")
-    steps_digest()  # before Sphinx divides the work: each process would read all files again
 
     from sphinx.application import Sphinx  # of the extra `site`; the steps run without it
 

@@ -12,10 +12,12 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from ..companion.curriculum import Step
 from ..companion.difference import Difference
 from ..companion.hunks import Line, hunks
+from ..companion.lookup import text_of
 from ..companion.names import with_renames
-from .project import definitions, link
+from .project import cached, curriculum, definitions, link, tools_digest
 
 _TAGS = {"+": "ins", "-": "del", " ": "span"}
 
@@ -43,6 +45,16 @@ class Painter:
         if 0 <= at < len(lines) and lines[at] == line.text:
             return coloured(text)[at]
         return coloured(line.text)[0]  # taken up from an earlier step
+
+
+def kept_difference(step: Step, docname: str) -> str:
+    """The difference of a step, made once for the content of all files that it depends on."""
+    before = curriculum().before(step)
+    texts = [docname, tools_digest(), text_of(step), text_of(before) if before else ""]
+    for module in curriculum().built_by(step):  # what it takes up again may be from any of these
+        texts += map(text_of, curriculum().builders(module))
+    make = lambda: difference_html(Difference(curriculum(), step), docname)  # noqa: E731
+    return cached("differences", tuple(texts), make)
 
 
 def difference_html(difference: Difference, docname: str) -> str:

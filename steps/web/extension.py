@@ -11,17 +11,15 @@ from sphinx.util.docutils import SphinxDirective
 
 from ..companion.curriculum import Run, Step
 from ..companion.difference import Difference
-from ..companion.lookup import text_of
 from ..companion.minutes import minutes, told
 from ..companion.overview import runs_of
 from . import outputs
-from .code import difference_html, folded, printed
+from .code import folded, kept_difference, printed
 from .lives import lives_html
 from .project import (
     DEPTH,
     addresses,
     anchor,
-    cached,
     curriculum,
     digest,
     digest_of,
@@ -29,7 +27,6 @@ from .project import (
     pages,
     settings,
     steps_digest,
-    tools_digest,
 )
 from .prose import body
 
@@ -76,7 +73,7 @@ class StepDirective(SphinxDirective):
         section += html_block(html=_meta(step))
         section += body(step.source.docstring.partition("\n")[2], here)
         section += html_block(html=beside_html(step, here))
-        section += html_block(html=_difference(step, here))
+        section += html_block(html=kept_difference(step, here))
         section += html_block(html=_output(step))
         return [section]
 
@@ -110,15 +107,6 @@ def beside_html(step: Step, here: str) -> str:
         if steps[0].number in addresses()
     ]
     return f'<p class="beside"><b>In depth beside it</b> {", ".join(links)}</p>' if links else ""
-
-
-def _difference(step: Step, here: str) -> str:
-    before = curriculum().before(step)
-    texts = [here, tools_digest(), text_of(step), text_of(before) if before else ""]
-    for module in curriculum().built_by(step):  # what it takes up again may be from any of these
-        texts += map(text_of, curriculum().builders(module))
-    make = lambda: difference_html(Difference(curriculum(), step), here)  # noqa: E731
-    return cached("differences", tuple(texts), make)
 
 
 def _output(step: Step) -> str:

@@ -4,13 +4,11 @@ what it promises."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from ..companion.curriculum import Step
 from ..companion.drawing import picture
 from ..companion.lookup import text_of
-from ..companion.promises import AT_ONCE, PromiseError, promises_of, run_step
+from ..companion.promises import PromiseError, promises_of, run_step
 from .project import ROOT, cached, package_digest
 
 
@@ -34,12 +32,6 @@ def run(step: Step) -> str:
     text = text_of(step)
     package = package_digest() if "tinytorch" in text else ""
     return json.loads(cached("outputs", (text, package), fresh))
-
-
-def run_all(steps: Iterable[Step]) -> None:
-    """Fill the cache, two steps at a time. The last ones take longest, so they are first."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(run, reversed(list(steps))))
 
 
 def promised(step: Step) -> str:

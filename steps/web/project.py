@@ -113,6 +113,14 @@ def last_names() -> dict[str, str]:
     return {name: name_in(curriculum(), name, road[-1]) for name in sorted(names)}
 
 
+def formers() -> dict[str, list[str]]:
+    """All names of each definition, by the last one: {"Tensor": ["Tensor", "Variable"]}."""
+    found: dict[str, list[str]] = {}
+    for name, last in last_names().items():
+        found.setdefault(last, []).append(name)
+    return dict(sorted(found.items()))
+
+
 @cache
 def definitions() -> dict[str, str]:
     """The name of the page of each definition, under all the names that it had.
@@ -121,7 +129,7 @@ def definitions() -> dict[str, str]:
     name: not every disk tells them apart.
     """
     taken: dict[str, str] = {}
-    for name in sorted(set(last_names().values())):
+    for name in formers():
         page = re.sub(r"[^\w.]+", "-", name).lower()
         while page in taken.values():
             page += "_"

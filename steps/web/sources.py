@@ -19,7 +19,7 @@ from .project import (
     chosen,
     curriculum,
     definitions,
-    last_names,
+    formers,
     pages,
     settings,
 )
@@ -58,8 +58,7 @@ def _texts() -> Iterator[tuple[str, str]]:
     if runs:
         yield f"{DEPTH}/index", _depth(runs)
     yield f"{DEFINITIONS}/index", _definitions()
-    for last in sorted(set(last_names().values())):
-        names = [name for name, other in last_names().items() if other == last]
+    for last, names in formers().items():
         once = [name for name in names if name != last]
         title = last + (f", once {', '.join(once)}" if once else "")
         page = definitions()[names[0]]

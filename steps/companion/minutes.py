@@ -73,8 +73,9 @@ def _taken_up(curriculum, step):
     before = curriculum.before(step)
     modules = [m for m in curriculum.built_by(step) if before and before.number not in m.builders]
     chain = curriculum.roads.chain(before.number) if modules else []
-    found = {next((n for n in reversed(chain) if n in m.builders), None) for m in modules}
-    return [curriculum.by_number[number] for number in found - {None}]
+    # Not a set: the order of its elements would change from run to run, and with it what counts.
+    found = [next((n for n in reversed(chain) if n in m.builders), None) for m in modules]
+    return [curriculum.by_number[n] for n in dict.fromkeys(found) if n is not None]
 
 
 def _added(old, new):

@@ -1,5 +1,10 @@
 """Where the reader is, what there is to read, how long it takes, and what a word finds."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from steps.companion import minutes as rule
@@ -11,6 +16,7 @@ from steps.companion.references import check_references
 
 from .conftest import RUNS, STAGE, step_text
 
+ROOT = Path(__file__).resolve().parents[2]
 FROM = '[step.pool01]\nfrom = 2\n[step.conv01]\nfrom = "pool02"\n'
 SECOND = '[[stage]]\nnumber = 2\ntitle = "Later"\nfirst = 21\nlast = 30\n'
 NAMES = ["1", "2", "3", "21", "pool01", "pool02", "conv01"]
@@ -267,3 +273,24 @@ def test_diff_of_two_steps_of_either_kind(command):
     assert "steps/step01.py -> steps/depth/pool02.py" in out
     assert "-> steps/step03.py" in command("diff", "conv01", "3")[1]
     assert command("diff", "1", "99")[0] == 2
+
+
+def test_minutes_are_the_same_in_each_run():
+    """Python orders a set by the hashes of its elements, which change from run to run."""
+    code = (
+        "from pathlib import Path; from steps.companion.curriculum import Curriculum; "
+        "from steps.companion.minutes import minutes; c = Curriculum(Path()); "
+        "print([minutes(c, step) for step in c.steps if step.run and step.run.name == 'core'])"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1 and len(said.pop()) > 90

@@ -1004,7 +1004,7 @@ if __name__ == "__main__":
         )
 
     manual_seed(0)
-    net = Sequential(Linear(1, 32), ReLU(), Linear(32, 1))  # 32 and the rate by trial
+    net = Sequential(Linear(1, 32), ReLU(), Linear(32, 1))
     print(picture(net(x)))  # -> ...
     for step in range(2001):
         loss = mse_loss(net(x), t)

@@ -11,8 +11,8 @@ So the gradient is taken by the input, not by the weights: x requires it, and on
 probability stays at 1 whatever the pixel does, and its derivative is nearly 0. (50 images go
 through the network together. In evaluation their scores do not depend on each other, so the sum's
 gradient is that of each.) The demo shows their sizes as a picture. It is not what one would have
-drawn. The bright spots lie at and beside strokes, and some where the image is empty: a stroke there
-would make another digit of it.
+drawn. The bright spots lie at and beside strokes, and some where the image is empty, perhaps since
+a stroke there would make another digit of it.
 
 Then the same gradient is used to deceive. Change each pixel by only 0.1 or 0.2, in the direction of
 its sign, such that the loss grows:

@@ -21,7 +21,8 @@ becomes a list of floats. From here on it does so here.
 Until now Tensor(array) was also what the framework itself used, for arrays that it had just
 computed. These need no copy, no conversion and no check. `wrap` puts an array into a new Tensor
 without a call of __init__: object.__new__ makes an empty one. What most tensors have, no history,
-stands in the class and is not stored in each.
+stands in the class and is not stored in each. (Defaults is a class for the reason that GradMode is
+one: all functions share its attribute.)
 
 The trap is a default type that is changed in the middle of a program. What was made before keeps
 its type, and meets the rest in the first product.
@@ -123,7 +124,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

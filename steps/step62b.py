@@ -2,7 +2,7 @@
 
 In x @ w, with weights w and data x, only w asks for a gradient. Backward computes two products all
 the same: x.T @ g for w, and g @ w.T for x, which the backward pass throws away. In the first layer
-of each network that is half of the work. And for that second product w is kept alive.
+of each network that is half of what backward does. And for that second product w is kept alive.
 
 The call knows which gradients are needed: ctx.edges has an entry for each argument, and it is None
 where no gradient goes (step 32c). PyTorch's name for this is ctx.needs_input_grad. So two rules
@@ -167,7 +167,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

@@ -14,7 +14,7 @@ inside backward. There are four layers now, and each knows only the one below:
     xp          the array library         numpy, cupy      one for each device
     hardware    loops over elements       C, CUDA kernels  known to the library alone
 
-That is all that a GPU needs. The demo proves it without one: a library of thirty lines, whose
+That is all that a GPU needs. The demo proves it without one: a library of some forty lines, whose
 arrays refuse to mix with NumPy's. The network of step 40a learns the digits on both, by the same
 program, and comes out equal to the last bit. (A GPU would not be: it adds in another order.)
 
@@ -208,7 +208,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

@@ -22,8 +22,8 @@ of the first w, on the CPU, and that of the second stays None. So a network is m
 optimizer gets the parameters.
 
 What you have now: types of your own, half the memory, copies where they are wanted, and programs
-that run wherever an array library does. What PyTorch has beside it: strides and layouts of its own
-(stage 13), several GPUs, complex and 8-bit types. The next stage is about the graph: what is kept
+that run wherever an array library does. What PyTorch has beside it: strides and layouts of its own,
+several GPUs, complex numbers and floats of 8 bits. The next stage is about the graph: what is kept
 after backward, functions of your own, and writing in place.
 
 Changed: Function.apply, Tensor.numpy, to. New: Transfer, on_one_device, Tensor.cpu.
@@ -212,7 +212,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

@@ -17,7 +17,8 @@ So programs get an easier kind: two static methods, both on Tensors.
 What forward computes is one node in the graph. Since backward consists of recorded operations, the
 second derivative needs no further work. To the engine the node has takes_tensors = True:
 input_gradients wraps the gradients for it, and takes the arrays out of its results. backward
-returns one gradient for each argument of forward, and None for an argument that is a number.
+returns one gradient for each argument of forward, and None for an argument that is a number. If
+forward returns its input, apply wraps it anew: x would lose its own place in the graph.
 
 The trap: y.grad_fn is ctx. If forward keeps its result y in ctx, the two keep each other alive, as
 in step 32e, until Python's garbage collector comes by. Save inputs. (The package's form notices an
@@ -171,7 +172,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:
@@ -565,6 +566,7 @@ class CustomFunction(Function):
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         with no_grad():
             out = cls.forward(ctx, *args)
+        out = wrap(out.array) if any(out is x for x in args) else out
         if any(ctx.needs_input_grad) and GradMode.enabled:
             ctx.sequence_nr, ctx.outputs = next_sequence_nr(), [(out.array.shape, out.array.dtype)]
             out._requires_grad, out._edge = True, (ctx, 0)

@@ -168,7 +168,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:
@@ -487,9 +487,9 @@ class Function:
 
 
 def backward_pass(edges, grads, keep_graph, as_tensors, targets=()):
-    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+    """Carry gradients from the edges of the outputs to the leaves: {edge: gradient}.
 
-    targets are edges too: {edge: gradient} for those that the pass comes by.
+    The edge of a leaf is (leaf, 0). targets are other edges whose gradients are to be kept.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
@@ -510,7 +510,7 @@ def backward_pass(edges, grads, keep_graph, as_tensors, targets=()):
             earlier = arrived[node][number]
             arrived[node][number] = grad if earlier is None else earlier + grad
         if not heap:
-            return {leaf: grads[0] for leaf, grads in arrived.items()} | found
+            return {(leaf, 0): grads[0] for leaf, grads in arrived.items()} | found
         _, node = heapq.heappop(heap)
         grads = arrived.pop(node)
         found |= {(node, i): g for i, g in enumerate(grads) if (node, i) in targets}
@@ -584,7 +584,7 @@ def grad(
     found = run_backward(outputs, given, retain_graph, create_graph, targets)
     results = []
     for number, x in enumerate(inputs):
-        value = found.get(x if x.is_leaf else x._edge)
+        value = found.get(edge_of(x))
         if value is None and not allow_unused:
             raise RuntimeError(f"input {number} was not used in the graph: allow_unused=True?")
         if value is not None and not isinstance(value, Tensor):
@@ -601,7 +601,7 @@ def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
     retain_graph keeps what the graph has saved, for another backward.
     """
-    for leaf, grad in run_backward([self], [gradient], retain_graph, create_graph).items():
+    for (leaf, _), grad in run_backward([self], [gradient], retain_graph, create_graph).items():
         accumulate(leaf, grad)
 
 
@@ -617,6 +617,7 @@ class CustomFunction(Function):
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         with no_grad():
             out = cls.forward(ctx, *args)
+        out = wrap(out.array) if any(out is x for x in args) else out
         if any(ctx.needs_input_grad) and GradMode.enabled:
             ctx.sequence_nr, ctx.outputs = next_sequence_nr(), [(out.array.shape, out.array.dtype)]
             out._requires_grad, out._edge = True, (ctx, 0)

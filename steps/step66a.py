@@ -169,7 +169,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

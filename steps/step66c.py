@@ -1,7 +1,7 @@
 """Step 66c: In place: the memory stays, the history moves
 
 y = y * 10 makes a new array. An in-place operation writes into the memory that y has, and every
-tensor that shares the memory shows the new elements. Since step 40a `p -= ...` does that for
+tensor that shares the memory shows the new elements. Since step 39d `p -= ...` does that for
 parameters, under no_grad. But where y has a history, `y *= 10` made a new tensor all the same, so
 that the gradient was right. That is not what other tensors on this memory see.
 
@@ -168,7 +168,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:
@@ -1110,7 +1110,7 @@ if __name__ == "__main__":
     for wrong in (
         lambda: tensor([1, 2]).add_(0.5),
         lambda: plain.add_(tensor([[1.0], [2.0]])),
-        lambda: x.add_(1.0),  # a leaf: step 40a
+        lambda: x.add_(1.0),  # a leaf: step 39d
     ):
         print(told(wrong)[:33])
         # -> result type tinytorch.float32 can

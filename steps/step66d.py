@@ -20,8 +20,8 @@ in order, and a later one is noticed.
 The trap is to think that in place is always faster. It saves the memory of a result, and often
 takes a copy more. It pays where nothing is recorded, as in an optimizer.
 
-PyTorch does the first thing otherwise: there y.mul_(w) raises in backward where y was saved for the
-multiplication itself only if y is written once more.
+PyTorch does both: it clones what an in-place call saves of its own input, and saves a result as the
+tensor itself.
 
 Changed: in_place, assign. New: has_saved, exp_.
 Try: leave out the new sequence_nr in assign. What does the backward of y.exp_() say?
@@ -170,7 +170,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:

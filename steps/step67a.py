@@ -169,7 +169,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:
@@ -1140,5 +1140,4 @@ if __name__ == "__main__":
     # What had to be copied is no view.
     chosen, turned = table[[0, 1]], table.T.reshape(4)
     print(chosen._base, turned._base, (table + 0.0)._base)  # -> None None None
-    print(table.detach()._base)  # here: PyTorch calls it a view
-    # -> None
+    print(table.detach()._base)  # -> None

@@ -19,7 +19,8 @@ The old base gets zeros in that part, since nothing of those elements is left.
 CopySlices is this formula. Its forward may write in place, because the memory is the result's. Its
 backward may not, since other nodes may hold the same gradient: it writes zeros into a clone. That
 is CopySlices once more, so the second derivative is there, too. The other views of the base follow
-by themselves (step 67b), and so does the view that was written.
+by themselves (step 67b), and so does the view that was written. Only a base that is a leaf refuses,
+as it does itself (step 39d): it would become a result, and get no gradient any more.
 
 So `table[1] *= w` is a formula like any other: what one writes down is what is differentiated. The
 trap that is left is a list of Python's own. `rows = list(table); rows[0] = w` changes the list, not
@@ -174,7 +175,7 @@ def host_array(data, dtype):
     if dtype is None:
         python_floats = array.dtype.kind == "f" and not hasattr(data, "dtype")
         dtype = Defaults.dtype if python_floats else array.dtype
-    return array.astype(numpy_dtype(as_dtype(dtype)))
+    return array.astype(numpy_dtype(as_dtype(dtype)), copy=False)  # it is a copy already
 
 
 class GradMode:
@@ -1100,6 +1101,11 @@ def assign(target, values):
     values = values.to(target.dtype)
     if target._view is not None and (target.requires_grad or values.requires_grad):
         base, calls = target._view.base, target._view.calls
+        if base.requires_grad and base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
+            )
         rebase_history(base, CopySlices.apply(base, values, calls)._edge)
         bump_version(target.array)
         return target
@@ -1187,6 +1193,11 @@ if __name__ == "__main__":
     x.grad = None
     (second.sum() + first.sum() * 10.0).backward()
     print("the views follow:", x.grad.tolist())  # -> the views follow: [[10.0, 10.0], [5.0, 6.0]]
+
+    try:
+        x[0].mul_(2.0)
+    except RuntimeError as error:
+        print(str(error)[:14])  # -> a view of a le
 
     # A column, in a plain table.
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -32,13 +32,14 @@ class Twin(NamedTuple):
 
 # In the order of the steps. A line in the middle of a class is found by its member.
 #
-# Six mistakes are not listed, since only a line written for the test would show them:
+# Seven mistakes are not listed, since only a line written for the test would show them:
 # - 45b, one state dict for all parameters: the demo moves one parameter.
 # - 45b, RMSprop's eps inside of the root: no digit of four changes.
 # - 45d AdamW and 48a Dropout, another default of weight_decay or p: the demos give both.
 #   (The contract compares the defaults of all parameters, see `forms`.)
 # - 47a, Dataset raises another error: a data set without __getitem__ teaches nothing.
 # - 48c, Optimizer.state_dict without deepcopy: the demo saves the state at once, to a file.
+# - 60b, LayerNorm without weight: the demo has the weights as they start. 58a sees this one.
 TWINS = [
     # ---- stage 7
     Twin("41a", "zeros", "np.zeros(size", "np.ones(size"),

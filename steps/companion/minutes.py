@@ -14,8 +14,7 @@ from .names import with_renames
 # Minutes for each word of the docstring, line that the difference adds or changes, line of the
 # demo; and for the step itself.
 WORD, ADDED, SHOWN, STEP = 1 / 180, 1 / 7, 1 / 10, 2
-# First and last stage, and the hours that they may take. The aim for stages 1 to 10 is 18 hours:
-# their demos are still too long, and the limit here goes down as they are cut.
+# First and last stage, and the hours that they may take.
 HOURS = ((1, 10, 18), (11, 14, 11), (15, 18, 13))
 ALL_HOURS = 42
 

@@ -19,7 +19,7 @@ The demo trains the network for digits for three epochs, with four rates for eac
 from 1,400 digits; the other 397 are by other people. With Adam the loss falls to 0.10, with SGD to
 0.15, each at its best rate. That is not all: on digits of other people SGD is better (0.34, Adam
 0.45), at a rate of 1.0. (Three epochs and one split: such differences are chance.) Adam is liked
-because layers with small gradients learn as fast as the others, and few rates have to be tried.
+because layers with small gradients learn as fast as the others.
 
 The trap: eps stands outside the root. Inside, 1e-8 would count as 1e-4, and slow down all weights
 with gradients smaller than that.

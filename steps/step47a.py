@@ -17,8 +17,8 @@ some items of another data set, given by their numbers, so that a split copies n
 The trap is where to split. Digits at random into 1,400 to learn from and 397 to test with: then
 most writers have digits in both parts, and the test asks for hands that the network knows. The file
 lists the digits writer after writer, so its last 397 are by people of whom the network has seen
-nothing. (15 of them belong to a writer of whom 113 are known.) One and the same network: 98 % right
-of the first kind, 91 % of the second. The second figure is what a user will meet. "Digits of other
+nothing, but for 15 by a writer of whom it knows 113. One and the same network: 98 % right of the
+first kind, 91 % of the second. The second figure is what a user will meet. "Digits of other
 writers" always means these 397.
 
 New: Dataset, TensorDataset, Subset, random_split.

@@ -24,8 +24,8 @@ To be fair: the network of eight letters (step 55b) has 1.76 after as many secon
 batches in this time. An LSTM must take 32 letters one after the other, and so must backward: this
 cannot be done side by side. It has no fixed window, but it is slow to train.
 
-The trap: a token is a number of the text, here a letter. The network has never seen more than 32 in
-a row, so generate shows it no more than the last `context` of them.
+The trap: the network has never seen more than 32 tokens in a row (a token is a number of the text,
+here a letter). So generate shows it no more than the last `context` of them.
 
 New: text_loss, fit_text, held_out_loss, generate, softmax.
 Try: temperature 0.1 and 2.

@@ -16,12 +16,12 @@ one.) Where does that stand?
 
 In fewer seconds the small network of eight letters is clearly better. That is no mistake. It takes
 more steps in that time, and most of what comes next is told by the last eight letters. More time
-helps both: 13,500 steps bring it to 1.60, and `python step58d.py 2 5000` (two blocks,
-5,000 steps, more than a minute) brings the GPT to 1.59. What a GPT gains by is size and reach, and
-this text and these minutes are too small to show much of that.
+helps both: 13,500 steps bring it to 1.60, and `python step58d.py 2 5000` (two blocks, 5,000 steps,
+more than a minute) brings the GPT to 1.59. What a GPT gains by is size and reach, and this text and
+these minutes are too small to show much of that.
 
-`loss = None` in fit_text is not for show. Python computes the new loss before it lets
-go of the old one, and the old one holds its whole graph: two graphs in memory instead of one.
+`loss = None` in fit_text is not for show. Python computes the new loss before it lets go of the old
+one, and the old one holds its whole graph: two graphs in memory instead of one.
 
 The trap is the measure. The loss on the letters that it learns from would look better each time
 that the network is made larger.

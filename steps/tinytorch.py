@@ -1,7 +1,7 @@
 """What `import tinytorch` means inside a step: the finished modules, and nothing that they do not
 import.
 
-`python steps/depth/core10.py` puts this folder first on the search path, so a step finds this file
+`python steps/depth/63a.py` puts this folder first on the search path, so a step finds this file
 instead of the package. The file only says where the modules lie. No `__init__.py` of the package
 runs, since that would import everything, also the module that the step is about to build. So a
 step runs from a fresh clone with NumPy alone, and has exactly what it asks for: `from

@@ -39,7 +39,23 @@ def _added_lines(curriculum, step):
     former = [with_renames(text, step.renames) for n, text in code.items() if n not in left]
     rest = {n: text for n, text in new.framework_code.items() if n not in resumed}
     found += _new_lines(former, rest)
+    if step.joins:
+        found = _lines_of_no_branch(curriculum, step)
     return {number: new.code[number] for number in sorted(found)}
+
+
+def _lines_of_no_branch(curriculum, step):
+    """The numbers of the lines that none of the branches has which a step brings together. The
+    order of definitions does not count: each branch has its own."""
+    branches = [curriculum.before(step), *(curriculum.by_number[each] for each in step.joins)]
+    left, found = dict(step.source.framework_code), set()
+    for name, definition in step.source.top_level.items():
+        mine = {n: left.pop(n) for n in definition.span if n in left}
+        olds = [each.source.code_of(name) for each in branches if name in each.source.top_level]
+        new = [{*_new_lines(old, mine)} for old in olds] or [{*mine}]
+        found |= set.intersection(*new)
+    known = {text for branch in branches for text in branch.source.framework_code.values()}
+    return found | {n for n, text in left.items() if text not in known}
 
 
 def _new_lines(old: list[str], new: dict[int, str]) -> list[int]:

@@ -310,7 +310,7 @@ class Curriculum:
         number = self._number(key)
         types = {"removes": list, "renames": dict, "why": str, "gradcheck": list}
         types |= {"budget": int, "unrun": list, "needs": str, "long": int}
-        types |= {"varies": dict, "from": (str, int), "practice": list}
+        types |= {"varies": dict, "from": (str, int), "practice": list, "joins": list}
         self._refuse_unknown(entry, types, f"[step.{key}]")
         for name, value in entry.items():
             if not isinstance(value, types[name]):
@@ -318,7 +318,10 @@ class Curriculum:
                 raise CurriculumError(f"steps/curriculum.toml: [step.{key}] {name} is not a {kind}")
         if "from" in entry:
             self.origins[number] = self._number(entry["from"])
-        return number, {name: value for name, value in entry.items() if name != "from"}
+        entry = {name: value for name, value in entry.items() if name != "from"}
+        if "joins" in entry:
+            entry["joins"] = [self._number(each) for each in entry["joins"]]
+        return number, entry
 
     def _require_contiguous_stages(self):
         expected = 1

@@ -60,6 +60,7 @@ class Step:
     long: int = 0  # the lines of code above its demo, where they are more than the road allows
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
+    joins: list[Number] = field(default_factory=list)  # further branches that it brings together
     practice: list[str] | None = None  # what the reader writes, where the rule chooses badly
     needs: str = ""  # a program without which the demo cannot keep its promises
     # Promises with `...` for what is alike on one machine, and why it is not on another: "path"

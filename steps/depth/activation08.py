@@ -4,7 +4,7 @@ The formulas of steps activation02 to activation07 accept any array. For float16
 rounds: x / (1 + exp(-x)) has four, and the demo counts how many results differ from the exact
 value, rounded once. Integers come back as floats of some type, or fail inside.
 
-So Activation computes float16 as float32, as sums do (step core07), and rounds once. And all
+So Activation computes float16 as float32, as sums do (step 61f), and rounds once. And all
 functions call `activate`, which refuses integers and objects that are not tensors.
 
     forward    wide(x): float32     value(...)     astype(x.dtype): rounded once

@@ -12,7 +12,7 @@ no memory. But programs that use it run.
     the others     function(clone(input)), then the result is written into `input`
 
 The trap is that of all operations in place: a leaf that requires a gradient refuses them (step
-core49). check_writable raises this error before anything is computed.
+66c). check_writable raises this error before anything is computed.
 
 Changed: activate, relu, leaky_relu, elu, silu. New: relu_.
 Try: leave out clone() in activate. What does backward say of the demo?

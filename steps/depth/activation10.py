@@ -20,7 +20,7 @@ gelu_of is dispatched on the array's type (step elementwise07): the plain formul
 other types and GPUs, where a chunk would be one more launch.
 
 The trap: without a gradient the slope is wasted, and forward takes half as long again.
-needs_input_grad (step core24) tells whether a gradient may be asked for.
+needs_input_grad (step 62b) tells whether a gradient may be asked for.
 
 New: NORMAL_FLOAT32, gelu_of, gelu_of_numpy. Changed: Gelu.
 Try: give cpu.backend.chunk_elements the size of the whole array, and measure again.

@@ -4,7 +4,7 @@ In mixed precision, products run in float16, and the rest in float32 (step amp01
 that takes a `.half()` before each product and a `.float()` after it, in each layer. To forget one
 is an error: the demo begins with a product of a float16 input and a float32 weight.
 
-A mode (step core41) sees every call of a Function, with its arguments, before it runs. So the mode
+A mode (step 65d) sees every call of a Function, with its arguments, before it runs. So the mode
 can cast the arguments, and the layers stay as they are:
 
     linear(x, w, b)  ->  Addmm(x, w, b)  ->  the mode: Addmm(half(x), half(w), half(b))  ->  forward

@@ -8,7 +8,7 @@ In all four, the result is far larger or smaller than the input. A product is sa
 weights of a network keep its result at the size of the input. So a second list, FLOAT32, names what
 is computed in float32: exp, log and powers, softmax, sums and norms, and every loss. All other
 operations keep the type of their inputs. float16 plus float32 is float32, as everywhere (step
-core03).
+61c).
 
 One more change is needed. The functions of the run elementwise compute halves in float32 anyway,
 but round the result to float16, and exp(12) would still be inf. So `compute` asks the open modes

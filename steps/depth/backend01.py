@@ -8,7 +8,7 @@ So PyTorch never copies implicitly. A tensor lives on one device, `x.to("cuda")`
 other, and x + y is an error if the two are on different devices. Up to now, our `cuda` is a name
 without a backend: the demo shows the error.
 
-We have prepared for this since step core11. An operation takes the array library, ctx.xp, of the
+We have prepared for this since step 63b. An operation takes the array library, ctx.xp, of the
 device of its arrays, and CuPy has NumPy's functions under NumPy's names, for arrays in the memory
 of the GPU. All that is left is to register it: the library, the type of its arrays, and the
 functions that copy there and back. No operation changes.

@@ -8,7 +8,7 @@ step backend03 it fails in the demo.
 
 unfold makes a view by shape and strides. CuPy has as_strided too, but its view has no `base`: it
 keeps the memory alive, and does not say whose memory it shows. So a write into it would not be
-counted for the owner (storage_of, step core45). A view made by view() has its base, and its shape
+counted for the owner (storage_of, step 66a). A view made by view() has its base, and its shape
 and strides can be set. (The two True at the end let CuPy work out anew whether it is contiguous.)
 
 The third is speed. An optimizer goes through its parameters in pieces of 32,768 elements, because

@@ -10,7 +10,7 @@ input. So trade time for memory:
     time of a step    forward + forward + backward: about a third more
     memory            the inputs of all blocks, and the graph of one block
 
-The block becomes a single node, Checkpoint, a function of the kind that users write (step core44).
+The block becomes a single node, Checkpoint, a function of the kind that users write (step 64b).
 forward of such a function is not recorded. backward gets the gradient of the block's output, and
 calls `backward` of the new graph with it, while the engine is at work on the large one. The
 parameters of the block get their gradients there; the node returns those of its inputs. These

@@ -9,7 +9,7 @@ the first two give a wrong gradient without an error:
                              nodes, and what they saved is handed to the wrong ones
     a false alarm            the function itself writes in place, into its own results. The second
                              run does so too, later than forward, and the engine's check of
-                             versions (step core46) takes that for a modification
+                             versions (step 66b) takes that for a modification
 
 1. Save the time at which the call began. Before the second run, check that no argument and no leaf
    of the graph was written since.

@@ -11,12 +11,12 @@ block in n checkpoints is computed n + 1 times.
     outer          run 1 (forward)        run 2 (backward)
       inner          run 1                  run 2, then run 3 for the values
 
-The second thing is a mode (step core41) that changes what is computed, for example to other types.
+The second thing is a mode (step 65d) that changes what is computed, for example to other types.
 The forward pass was in its `with` block, backward is not: the second run would give other numbers.
 So the second run enters the modes of the call again. A mode may remember what it has done, and not
 do it twice: so only nodes that save something are compared, as only they wait for values.
 
-A NodeMode only watches (step core76), so the opposite holds: one that was open in forward is closed
+A NodeMode only watches (step engine08), so the opposite holds: one that was open in forward is closed
 and must not see the second run, and one that is open in backward must see it. The profiler shows it
 as a part of the node that asked for it.
 

@@ -5,7 +5,7 @@ and every node after it passed it on:
 
     x.sqrt() at x = 0:  the slope is inf;  0 * inf is nan
 
-A mode that surrounds each node (step core77) can look at what the node returns, and stop at the
+A mode that surrounds each node (step engine09) can look at what the node returns, and stop at the
 first nan. That names the node, SqrtBackward0, but there may be fifty of them. Only forward knows
 where each one was called. So the mode also sees each operation being called, and notes Python's
 stack for the node that it makes. When a nan comes, a warning shows the lines of the program, and

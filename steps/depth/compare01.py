@@ -12,7 +12,7 @@ The operators inherit three traps from Python:
 - 0 < x < 1 means (0 < x) and (x < 1) to Python, and `and` needs one truth value. It raises.
 - `x in [a, b]` asks for the truth value of x == a. It raises, too.
 - A class that defines __eq__ loses Python's __hash__. Sets and dictionaries should compare tensors
-  by identity, as in PyTorch. So the core keeps __hash__ (step core29), and `x in {x: 1}` is True.
+  by identity, as in PyTorch. So the core keeps __hash__ (step tensor05), and `x in {x: 1}` is True.
 
 x == None must be False, not a tensor or an error, because programs often test it. For an operand
 that is neither a number nor a tensor, the operator returns NotImplemented. Python then tries the

@@ -6,7 +6,7 @@ because the next number is 2,050. NumPy's products of halves are also many times
 library computes them.
 
 So halves become float32 before the sums, and the result is rounded once, at the end, as in step
-core07. `in_float32` does this around each of the three functions. float32 and float64 pass through
+61f. `in_float32` does this around each of the three functions. float32 and float64 pass through
 it as they are: only halves have 2 bytes.
 
 The trap: a sum of halves may be larger than the largest half, 65,504. Rounded at the end it is inf,

@@ -1,36 +1,32 @@
-"""Step core03: Type promotion
+"""Step core03: Catalogue: Function in the package's dress
 
-int64 plus float32: what type is the sum? NumPy says float64, because a float32 holds whole numbers
-exactly only up to 2^24. That is careful, and expensive: after one forgotten array of indices a
-whole network computes in float64, in twice the memory.
+The call of an operation. Function.apply looks at each argument once, in one loop, instead of in
+four comprehensions, and a node is made by object.__new__, since no Function has an __init__. (Step
+node01 measures what such things bring.)
 
-PyTorch asks about categories first. The higher one wins, with its own size:
+- A call with one result, as nearly all are, makes no list: several_outputs does what is left. An
+  output of integers, such as an index, gets no gradient.
+- as_array makes an array of a number that NumPy returns, also where the call has saved it: it is
+  the same object then, and keeps its role.
+- note_shapes remembers shapes only where an input was broadcast, so sum_back runs only there.
+- saved_arrays and check_saved are methods: a function of your own keeps Tensors, and says so.
+- sum_to adds up halves by itself, so Sum is a plain example: the sum of all elements.
 
-    0 boolean   <   1 integer   <   2 floating point
-
-    int64 with float32   ->  float32          bool with uint8       ->  uint8
-    int64 with float16   ->  float16          float32 with float64  ->  float64
-
-Within a category the larger type wins. Where neither holds all numbers of the other, a larger one
-is needed: uint8 with int8 gives int16, because only int8 is signed (has numbers below zero), and
-float16 with bfloat16 gives float32. For pairs of integers NumPy has the same rule, so its table is
-used. DType gets is_signed and, for programs that ask, is_complex, which is always False here.
-
-can_cast answers another question: whether a result may be stored in a tensor that exists. The
-category must not fall, because 2.7 in an integer loses the digits after the point. The size may
-fall: float64 into float32 only loses precision.
-
-The trap is the price of this rule. float16 counts whole numbers up to 2048 and ends at 65,504, so
-an index of int64 does not survive an operation with it.
-
-Changed: DType. New: promote_types, can_cast.
-Try: promote_types(int64, float16), and then np.float16(2049). Is float16 a type for indices?
+Changed: Function, on_one_device, sum_to, Exp, Sum, Expand, SumTo. New: NOTHING, what a call has
+saved that saved nothing.
+Try: let as_array return ctx.xp.asarray(result) alone. Which line of the demo fails?
 """
 
 import contextlib
 import copy
+import functools
 import heapq
 import itertools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -74,14 +70,32 @@ class DType:
 
 
 bool_ = DType("bool", np.bool_, 1, 0)
+
+
 uint8 = DType("uint8", np.uint8, 1, 1)
+
+
 int8 = DType("int8", np.int8, 1, 1)
+
+
 int16 = DType("int16", np.int16, 2, 1)
+
+
 int32 = DType("int32", np.int32, 4, 1)
+
+
 int64 = DType("int64", np.int64, 8, 1)
+
+
 float16 = DType("float16", np.float16, 2, 2)
+
+
 bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
+
+
 float32 = DType("float32", np.float32, 4, 2)
+
+
 float64 = DType("float64", np.float64, 8, 2)
 
 
@@ -146,9 +160,160 @@ def promote_types(a: DType, b: DType) -> DType:
     return DType.by_numpy[np.promote_types(a.numpy, b.numpy)]
 
 
+def number_dtype(number: Any) -> DType:
+    """The type that a Python number stands for when no tensor decides."""
+    if isinstance(number, (bool, np.bool_)):
+        return bool_
+    if isinstance(number, (int, np.integer)):
+        return int64
+    if isinstance(number, (float, np.floating)):
+        return Defaults.dtype
+    raise TypeError(f"expected a Tensor or a number, not {type(number).__name__}")
+
+
+def result_type(*operands: Any) -> DType:
+    """The type of an operation's result, from tensors, DTypes and Python numbers.
+
+    Tensors with dimensions decide. A 0-d tensor counts only if it is of a higher category
+    (bool < integer < floating point), and so does, after it, a Python number:
+
+        int64 tensor + 1.5 -> default float type        float32 tensor + 2 -> float32
+        float32 [3] + float64 [] -> float32             int64 [3] + float64 [] -> float64
+    """
+    ranked: list[DType | None] = [None, None, None]  # tensors, 0-d tensors, numbers
+    for operand in operands:
+        if isinstance(operand, DType):
+            rank, dtype = 0, operand
+        elif hasattr(operand, "array"):
+            rank, dtype = int(operand.array.ndim == 0), operand.dtype
+        else:
+            rank, dtype = 2, number_dtype(operand)
+        ranked[rank] = dtype if ranked[rank] is None else promote_types(ranked[rank], dtype)
+    result = None
+    for dtype in ranked:
+        if result is None:
+            result = dtype
+        elif dtype is not None and dtype.category > result.category:
+            result = promote_types(result, dtype)
+    if result is None:
+        raise ValueError("result_type() needs at least one tensor or number")
+    return result
+
+
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of type `from_` may be stored as `to` without a change of category."""
     return from_.category <= to.category
+
+
+@dataclass
+class Backend:
+    """An array library, as the rest of the package sees it. No other module names one.
+
+    Attributes:
+        xp: the module with NumPy's function names (numpy, cupy, ...).
+        from_numpy: numpy.ndarray -> an array of this library.
+        to_numpy: array -> numpy.ndarray in the host's memory.
+    """
+
+    xp: ModuleType
+    from_numpy: Callable[[np.ndarray], Any]
+    to_numpy: Callable[[Any], np.ndarray]
+
+
+# Device types by name.
+backends: dict[str, Backend] = {
+    "cpu": Backend(np, lambda array: array, lambda array: array),
+}
+
+
+class Device:
+    """A place for tensors: `Device("cpu")`. `device.xp` is the array library of the place."""
+
+    known: dict[str, "Device"] = {}
+
+    def __new__(cls, type: "str | Device") -> "Device":
+        if isinstance(type, Device):
+            return type
+        if type not in cls.known:
+            device = object.__new__(cls)
+            device.type, device.backend, device.xp = type, backends[type], backends[type].xp
+            cls.known[type] = device
+        return cls.known[type]
+
+    def __str__(self) -> str:
+        return self.type
+
+
+def register_backend(type: str, backend: Backend) -> None:
+    """Make `type` a device type that can hold tensors."""
+    backends[type] = backend
+
+
+cpu = Device("cpu")
+
+
+# Global clock for calls and in-place writes. It counts down (0, -1, -2, ...), so that a min-heap
+# yields the newest call first. An output is newer than its inputs: the order is topological.
+clock = itertools.count(0, -1)
+
+
+next_sequence_nr = clock.__next__
+
+
+last_write = [1]  # the time of the last in-place write to any storage; 1 before the first one
+
+
+# Takes the time of a write from the clock and stores it as the last one, in one call into C. With
+# two, another thread could write in between, and its later time be replaced by the earlier one. An
+# element of a list is set and read in half the time of an attribute of a class.
+note_write = map(functools.partial(operator.setitem, last_write, 0), clock).__next__
+
+
+# id of a storage -> [weak reference to it, number of writes, time of the last write]
+versions: dict[int, list] = {}
+
+
+def storage_of(array: Any) -> Any:
+    """The array that owns the memory of `array`; all views of it have the same one."""
+    while array.base is not None and hasattr(array.base, "base"):
+        array = array.base
+    return array
+
+
+def version_of(array: Any) -> int:
+    """How often the memory of `array` was written in place, through any view."""
+    entry = versions.get(id(storage_of(array)))
+    return 0 if entry is None else entry[1]
+
+
+def modified_since(array: Any, time: int) -> bool:
+    """Whether the memory of `array` was written after `time` on the clock."""
+    entry = versions.get(id(storage_of(array)))
+    return entry is not None and entry[2] < time
+
+
+def bump_version(array: Any) -> None:
+    """Count one write into the memory of `array`. The entry disappears with the storage."""
+    storage = array if array.base is None else storage_of(array)
+    key = id(storage)
+    entry = versions.get(key)
+    if entry is None:
+        # A Ctrl-C in a Python function that a weak reference calls is lost: so it calls pop itself.
+        forget = functools.partial(versions.pop, key)
+        entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
+    entry[1] += 1
+    note_write()
+    entry[2] = last_write[0]
+
+
+class ThreadState:
+    """The switches that calls ask for."""
+
+    grad_enabled = True
+    modes: tuple[Any, ...] = ()  # the last one sees a call first
+
+
+state = ThreadState()
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -160,49 +325,34 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     return array.astype(numpy_dtype(found if dtype is None else dtype))
 
 
-class GradMode:
-    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
-
-    enabled = True
-
-
-@contextlib.contextmanager
-def set_grad_enabled(flag):
-    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
-    before = GradMode.enabled
-    GradMode.enabled = flag
-    try:
-        yield
-    finally:
-        GradMode.enabled = before
-
-
-def no_grad():
-    """Inside this block no call is recorded: outputs have no grad_fn."""
-    return set_grad_enabled(False)
-
-
 class Tensor:
     """An array that can be differentiated.
 
-    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    array: the elements, in an array of the device. device: the Device where they are.
+    grad: what backward() has added up here, or None.
     requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
     # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
     __array_ufunc__ = None
 
-    # Defaults of what only some tensors change: read here, and not stored in each of them.
+    # What most tensors have: read here, and not stored in each of them.
     _requires_grad = False
-    _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
-    # An edge of the graph may end at a leaf, which stands there for a node.
+    _edge = None  # where a gradient of this tensor goes; None for a leaf
+    _view = None  # of a view: how it came from its base
+    hooks = None  # of a leaf: {0: functions that get its gradient}
+
+    # An edge of the graph may end at a leaf, which stands there for a node with one output.
     sequence_nr = None
+    outputs = (None,)
 
     def __init__(self, data):
-        self.array, self.grad = tensor(data, dtype=Defaults.dtype).array, None
+        self.array, self.device, self.grad = host_array(data, Defaults.dtype), cpu, None
 
     @property
     def requires_grad(self):
+        if self._view is not None:
+            self._view.refresh(self)
         return self._requires_grad
 
     @requires_grad.setter
@@ -220,6 +370,8 @@ class Tensor:
 
     @property
     def grad_fn(self):
+        if self._view is not None:
+            self._view.refresh(self)
         return None if self._edge is None else self._edge[0]
 
     @property
@@ -229,7 +381,15 @@ class Tensor:
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
         # A view, not the array itself: roles_of tells saved values apart by their array objects.
-        return wrap(self.array.view())
+        return wrap(self.array.view(), self.device)
+
+    @property
+    def _version(self):
+        return version_of(self.array)
+
+    @property
+    def _base(self):
+        return None if self._view is None else self._view.base
 
     @property
     def shape(self):
@@ -260,13 +420,19 @@ class Tensor:
 
     def tolist(self):
         """The elements as nested lists of Python numbers."""
-        return self.array.tolist()
+        return self.device.backend.to_numpy(self.array).tolist()
 
-    def numpy(self):
-        """The array itself, unless the tensor requires gradients: detach() it first."""
-        if self.requires_grad:
+    def numpy(self, *, force=False):
+        """The array itself: a change of one is a change of the other.
+
+        RuntimeError if the tensor requires gradients and calls are recorded, for the graph would
+        not see the change. With force=True it is detached first.
+        """
+        if self.requires_grad and state.grad_enabled and not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
-        return self.array
+        if self.device is not cpu and not force:
+            raise TypeError(f"can't convert {self.device} device type tensor to numpy: use cpu()")
+        return self.device.backend.to_numpy(self.array)
 
     def __bool__(self):
         if self.array.size != 1:
@@ -278,16 +444,17 @@ class Tensor:
 
     def __repr__(self):
         indent = " " * len("tensor(")  # aligns the rows of a matrix
-        text = np.array2string(self.array, separator=", ", prefix=indent)
+        array = self.device.backend.to_numpy(self.array)
+        text = np.array2string(array, separator=", ", prefix=indent)
         if self._edge is not None:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
 
-def wrap(array: Any) -> Tensor:
-    """A tensor around an array, without history. No copy, no check."""
+def wrap(array, device):
+    """A Tensor around an array that was computed: no copy, no check, no history."""
     out = object.__new__(Tensor)
-    out.array, out.grad = array, None
+    out.array, out.device, out.grad = array, device, None
     return out
 
 
@@ -304,81 +471,256 @@ def tensor_method(*names):
     return attach
 
 
-def tensor(data: Any, *, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested sequences, or an array.
-
-    Python floats become the default type, ints int64, bools bool; arrays keep theirs.
-    """
-    out = wrap(host_array(data, None if dtype is None else as_dtype(dtype)))
+def tensor(data, dtype=None, device=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array or Tensor, which keeps its
+    type."""
+    if isinstance(data, Tensor):
+        data = data.numpy(force=True)
+    device = cpu if device is None else Device(device)
+    out = wrap(device.backend.from_numpy(host_array(data, dtype)), device)
     if requires_grad:
         out.requires_grad = True
     return out
 
 
-def edge_of(tensor):
-    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
-    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+def as_tensor(data, dtype=None):
+    """data as a Tensor, without a copy where it already is an array or Tensor of this dtype."""
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.to(dtype)
+    if isinstance(data, np.ndarray) and dtype in (None, as_dtype(data.dtype)):
+        return from_numpy(data)
+    return tensor(data, dtype)
 
 
-# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
-next_sequence_nr = itertools.count(0, -1).__next__
+def from_numpy(array):
+    """A Tensor on the memory of a NumPy array: a change of one is a change of the other."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    as_dtype(array.dtype)  # TypeError if we do not have the type
+    return wrap(array.view(), cpu)
 
 
-def sum_to(array, shape):
+@contextlib.contextmanager
+def set_grad_enabled(flag: bool):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = state.grad_enabled
+    state.grad_enabled = flag
+    try:
+        yield
+    finally:
+        state.grad_enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded."""
+    return set_grad_enabled(False)
+
+
+class FunctionMode:
+    """An object that stands between the call of an operation and its Function.
+
+    While `with mode:` is open, each Function.apply becomes mode.call(function, args), which may
+    log, count, change the arguments or return a result of its own. function.apply(*args) calls
+    the next mode, and in the end the function.
+    """
+
+    def call(self, function: type, args: tuple) -> Any:
+        return function.apply(*args)
+
+    def __enter__(self) -> "FunctionMode":
+        state.modes = (*state.modes, self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        state.modes = state.modes[:-1]
+
+
+def call_through_modes(function: type, args: tuple) -> Any:
+    """Call the innermost mode. What it calls itself meets only the modes outside it."""
+    stack = state.modes
+    state.modes = stack[:-1]
+    try:
+        return stack[-1].call(function, args)
+    finally:
+        state.modes = stack
+
+
+class View:
+    """How a view came from its base.
+
+    base: the tensor that owns the memory, never a view itself. calls: the (Function, parameters)
+    that lead from the base to the view. base_edge: the base's place in the graph at that time.
+    """
+
+    def __init__(self, base, calls):
+        self.base, self.calls, self.base_edge = base, calls, base._edge
+
+    def refresh(self, view):
+        """Give view the history that its base has got from in-place writes since."""
+        if self.base._edge is not self.base_edge:
+            self.base_edge, again = self.base._edge, self.base
+            with set_grad_enabled(True):
+                for function, parameters in self.calls:
+                    again = function.apply(again, *parameters)
+            rebase_history(view, again._edge)
+
+
+def record_view(out, source, call):
+    """Note that `out` was made from `source` by `call`, unless the call had to copy."""
+    if storage_of(out.array) is storage_of(source.array):
+        view = source._view
+        out._view = View(source, [call]) if view is None else View(view.base, [*view.calls, call])
+
+
+def rebase_history(tensor, edge):
+    """Make tensor the result of another call: edge is (node, output number)."""
+    tensor._requires_grad, tensor._edge = True, edge
+
+
+new = object.__new__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
-    # The dimensions that `shape` lacks in front, and those that have size 1 in it.
     gap = array.ndim - len(shape)
-    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1))
-    return array.sum(axis=axes).reshape(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
+    if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
+        return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
 class Function:
-    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
 
-    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
-    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
-    both have, functions of `ctx.xp`, which is numpy or the class Tensor, and `ctx.call`.
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
+        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
 
+    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+    view = False  # the result shows the memory of the first input
+    takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
-    xp = np
-    saved = ()
-    input_shapes = None  # of an elementwise call: the shape of each input, None for a number
+    # Of one call; most calls keep these.
+    xp: Any = cpu.xp
+    device: Device = cpu
+    sequence_nr: int
+    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
+    outputs: Sequence  # (shape, dtype) of each result
+    several = False  # the results came as a tuple
+    saved: Any = NOTHING
+    saves: Sequence[int | None]  # the role of each: i for input i, ~k for output k, None
+    input_shapes: list | None = None  # where an input was broadcast
+    hooks: dict | None = None  # {output number: hooks on the gradient of this output}
+    materialize_grads = True  # backward gets zeros for an output that was not used
 
     @classmethod
-    def apply(cls, *args):
+    def apply(cls, *args: Any) -> Any:
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = cls()
-        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
-        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
-        result = ctx.forward(*arrays)
-        # NumPy gives a scalar object where no dimension is left.
-        out = wrap(np.asarray(result))
-        needed = any(edge is not None for edge in ctx.edges)
-        if needed and GradMode.enabled and cls.differentiable:
+        if state.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        enabled = state.grad_enabled
+        arrays, edges, device = [], [], None
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._view is not None:
+                    x._view.refresh(x)
+                if x._requires_grad:
+                    edge = x._edge or (x, 0)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        result = cls.forward(ctx, *arrays)
+        needed = any(edge is not None for edge in edges)
+        record = needed and enabled and cls.differentiable
+        if record:
             ctx.sequence_nr = next_sequence_nr()
-            ctx.saves = ctx.roles_of(arrays, result)
-            if cls.elementwise:
-                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+        if isinstance(result, tuple):
+            return ctx.several_outputs(result, record, args)
+        device = ctx.device  # a transfer has changed it
+        array = ctx.as_array(result)
+        out = wrap(array, device)
+        if record:
             out._requires_grad, out._edge = True, (ctx, 0)
+            ctx.outputs = ((array.shape, array.dtype),)
+            ctx.saves = ctx.roles_of(arrays, (array,))
+            if cls.elementwise:
+                ctx.note_shapes(arrays, array.shape)
+        if cls.view:
+            record_view(out, args[0], ctx.view_call(0, args))
         return out
 
-    def save_for_backward(ctx, *values):
-        """Keep arrays for backward, where they are `ctx.saved`."""
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def roles_of(ctx, inputs, output):
-        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
 
-        All of them are alive now, so that `is` tells them apart.
-        """
+    def several_outputs(ctx, results: tuple, record: bool, args: tuple) -> tuple:
+        """The tensors of a call with several results. Those of integer type get no gradient."""
+        arrays = [ctx.as_array(result) for result in results]
+        outs = [wrap(array, ctx.device) for array in arrays]
+        if record:
+            ctx.record_outputs(outs)
+            inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+            ctx.saves = ctx.roles_of(inputs, arrays)
+        if ctx.view:
+            for number, out in enumerate(outs):
+                record_view(out, args[0], ctx.view_call(number, args))
+        return tuple(outs)
+
+    def record_outputs(ctx, outs: Sequence) -> None:
+        """Make `outs` the results of this call: tensors, or None for what is not one. Those of
+        integer type get no gradient."""
+        ctx.several = True
+        ctx.outputs = [None if x is None else (x.array.shape, x.array.dtype) for x in outs]
+        for number, out in enumerate(outs):
+            if out is not None and out.dtype.is_floating_point:
+                out._requires_grad, out._edge = True, (ctx, number)
+
+    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
+        """Which input or output each saved value is. All of them are alive now, so that `is` tells
+        them apart; later an array may be replaced, or its id used again."""
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            roles.append(~0 if role is None and value is output else role)
+            if role is None:
+                role = next((~k for k, y in enumerate(outputs) if y is value), None)
+            roles.append(role)
         return roles
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        """The (Function, parameters) that leads from the first input to view `number`."""
+        return type(ctx), args[1:]
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remember the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays):  # noqa: B905 (strict= would take longer)
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
     def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
@@ -389,115 +731,234 @@ class Function:
             sums.append(grad)
         return sums
 
-    def call(ctx, function, x, *parameters):
+    # For forward and backward of a subclass.
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        return function().forward(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = (None,) * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
 
-    def forward(ctx, *arrays):
-        """Compute an array from the arrays, and keep what backward needs."""
-        raise NotImplementedError
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
 
-    def backward(ctx, g):
-        """Compute a gradient for each input from that of the output: one, or a tuple."""
-        raise NotImplementedError
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
 
-    def gradients(ctx, g):
-        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
+    # For the engine.
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(g)
+        return twin.backward(*grads)
 
-    def saved_tensor(ctx, number):
+    def saved_tensor(ctx, number: int) -> Any:
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
-        out = wrap(np.asarray(value))
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
         edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
         if edge is not None:
             out._requires_grad, out._edge = True, edge
         return out
 
+    def saved_arrays(ctx) -> Any:
+        return ctx.saved
 
-def backward_pass(edges, grads, as_tensors):
-    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+    def check_saved(ctx) -> None:
+        """Raise RuntimeError if a saved array was written in place since."""
+        for value in ctx.saved_arrays():
+            if hasattr(value, "base") and modified_since(value, ctx.sequence_nr):
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation has been modified by "
+                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
+                )
 
-    The heap yields the newest node that has a gradient. All calls that used its result are newer
-    still, so by then every part of its gradient has arrived.
+    def name(ctx) -> str:
+        return f"{type(ctx).__name__}Backward0"
+
+
+def on_one_device(args: tuple) -> list:
+    """Bring 0-d CPU tensors to the device of the others.
+
+    Raises:
+        RuntimeError: the tensors are on different devices otherwise.
     """
-    arrived = {}  # node or leaf -> its gradient
-    heap = []
-    while True:
-        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
-        for edge, grad in zip(edges, grads, strict=False):
-            if edge is None:
-                continue
-            node, _ = edge
-            if node not in arrived:
-                arrived[node] = grad
-                if node.sequence_nr is not None:  # a leaf has none
-                    heapq.heappush(heap, (node.sequence_nr, node))
-            else:
-                # Not in place: Add, for one, hands the same array to both of its inputs.
-                arrived[node] = arrived[node] + grad
-        if not heap:
-            return arrived
-        _, node = heapq.heappop(heap)
-        grad = arrived.pop(node)
-        grads = node.gradients(grad) if as_tensors else node.backward(grad)
-        if not isinstance(grads, tuple):
-            grads = (grads,)
-        if node.input_shapes is not None:
-            grads = node.sum_back(grads)
-        edges = node.edges
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def accumulate(leaf, grad):
-    """Add an arrived gradient to leaf.grad, which always owns its array."""
-    if isinstance(grad, Tensor):
-        leaf.grad = grad + (0 if leaf.grad is None else leaf.grad)  # + 0: a copy, recorded
-    elif leaf.grad is None:
-        leaf.grad = wrap(np.array(grad))  # a copy: Add hands the same array to both inputs
-    else:
-        # Not in place: a graph may have saved the array of leaf.grad.
-        leaf.grad = wrap(np.asarray(leaf.grad.array + grad))
+class CopySlices(Function):
+    """base = base with the part that a view shows replaced by `values`, in place."""
 
+    def forward(ctx, base, values, calls):
+        ctx.calls = calls
+        ctx.part_of(base)[...] = values
+        return base
 
-@tensor_method("backward")
-def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
-    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
-
-    gradient is that of some number with respect to this tensor; a single element may leave it out,
-    which means 1. With create_graph the gradients are recorded, and can be differentiated.
-    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
-    """
-    if not self.requires_grad:
-        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
-    if gradient is None:
-        if self.array.size != 1:
-            raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        gradient = wrap(np.ones_like(self.array))
-    start = gradient if create_graph else gradient.array
-    with set_grad_enabled(create_graph):
-        for leaf, grad in backward_pass([edge_of(self)], [start], create_graph).items():
-            accumulate(leaf, grad)
-
-
-class Exp(Function):
-    """y = e^x;   dy/dx = y."""
-
-    def forward(ctx, x):
-        y = np.exp(x)
-        ctx.save_for_backward(y)
-        return y
+    def part_of(ctx, whole):
+        """The part of an array or Tensor, of the base's shape, that the view shows."""
+        for function, parameters in ctx.calls:
+            whole = ctx.call(function, whole, *parameters)
+        return whole
 
     def backward(ctx, g):
-        (y,) = ctx.saved
-        return g * y
+        rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.calls)
+        return rest, ctx.part_of(g)
+
+
+def assign(target, values):
+    """Write the result of an operation into the memory of target, which takes its history."""
+    if values.shape != target.shape:
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(values.shape)}"
+        )
+    if not can_cast(values.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {values.dtype!r} can't be cast to the desired output type "
+            f"{target.dtype!r}"
+        )
+    values = values.to(target.dtype)
+    if target._view is not None and (target.requires_grad or values.requires_grad):
+        base, calls = target._view.base, target._view.calls
+        if base.requires_grad and base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
+            )
+        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
+        bump_version(target.array)
+        return target
+    target.array[...] = values.array
+    bump_version(target.array)
+    if values.requires_grad:
+        call = values.grad_fn
+        rebase_history(target, values._edge)
+        if has_saved(call, values.array):  # the call keeps the memory of target instead
+            call.saved = tuple(target.array if x is values.array else x for x in call.saved)
+            call.sequence_nr = next_sequence_nr()  # after the write that made it
+    return target
+
+
+def has_saved(call, array):
+    return call is not None and any(value is array for value in call.saved)
+
+
+def in_place(operation, *names):
+    """Attach the method that writes the result of operation(self, ...) into self's memory."""
+
+    @tensor_method(*names)
+    def write(self, *args):
+        if state.grad_enabled and self.requires_grad and self.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        values = operation(self, *args)
+        if has_saved(values.grad_fn, self.array):  # backward needs what would be overwritten
+            values = operation(self.clone(), *args)
+        return assign(self, values)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
+
+    view = True
+
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g):
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+class Clone(Function):
+    """y = x, in memory of its own;   dy/dx = 1."""
+
+    def forward(ctx, x):
+        return ctx.xp.array(x)
+
+    def backward(ctx, g):
+        return g
+
+
+class Cast(Function):
+    """y = x as another element type. The gradient goes back as the type of x."""
+
+    def forward(ctx, x, dtype):
+        ctx.dtype = x.dtype
+        return x.astype(dtype)
+
+    def backward(ctx, g):
+        return ctx.call(Cast, g, ctx.dtype)
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient goes back to the device of x."""
+
+    def forward(ctx, x, device):
+        ctx.source, ctx.device = ctx.device, device
+        return device.backend.from_numpy(ctx.source.backend.to_numpy(x))
+
+    def backward(ctx, g):
+        return ctx.call(Transfer, g, ctx.source)
+
+
+@tensor_method("to")
+def to(x, where):
+    """x as another dtype, or on another device; x itself where nothing changes."""
+    if not isinstance(where, DType):
+        device = Device(where)
+        return x if x.device is device else Transfer.apply(x, device)
+    if x.dtype is where:
+        return x
+    if not where.is_floating_point:
+        x = x.detach()  # an integer type ends the graph
+    return Cast.apply(x, numpy_dtype(where))
+
+
+@tensor_method("clone")
+def clone(x):
+    """A copy with memory of its own. The gradient flows through."""
+    return Clone.apply(x)
+
+
+@tensor_method("cpu")
+def to_cpu(x):
+    return x.to(cpu)
 
 
 class Add(Function):
@@ -512,30 +973,6 @@ class Add(Function):
         return g, g
 
 
-class Mul(Function):
-    """c = a * b;   dc/da = b,   dc/db = a."""
-
-    elementwise = True
-
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b
-
-    def backward(ctx, g):
-        a, b = ctx.saved
-        return g * b, g * a
-
-
-class Neg(Function):
-    """y = -x;   dy/dx = -1."""
-
-    def forward(ctx, x):
-        return -x
-
-    def backward(ctx, g):
-        return -g
-
-
 class Sub(Function):
     """c = a - b;   dc/da = 1,   dc/db = -1."""
 
@@ -546,6 +983,21 @@ class Sub(Function):
 
     def backward(ctx, g):
         return g, -g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        for_a, for_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if for_b else None, b if for_a else None)
+        return a * b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
 
 
 class Div(Function):
@@ -562,19 +1014,48 @@ class Div(Function):
         return g / b, -g * a / (b * b)
 
 
-@tensor_method("exp")
-def exp(x):
-    return Exp.apply(x)
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x):
+        return -x
+
+    def backward(ctx, g):
+        return -g
+
+
+def operands(a, b, floating=False):
+    """Two tensors, or a tensor and a number, brought to the type of their result.
+
+    A number stays a number, and an array counts as a tensor. With `floating`, integers become the
+    default type.
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = as_tensor(a), as_tensor(b)
+    dtype = result_type(a, b)
+    if floating and not dtype.is_floating_point:
+        dtype = Defaults.dtype
+    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+
+
+@tensor_method("__truediv__")
+def div(a, b):
+    return Div.apply(*operands(a, b, floating=True))
 
 
 @tensor_method("__add__", "__radd__")
 def add(a, b):
-    return Add.apply(a, b)
+    return Add.apply(*operands(a, b))
+
+
+@tensor_method("__sub__")
+def sub(a, b):
+    return Sub.apply(*operands(a, b))
 
 
 @tensor_method("__mul__", "__rmul__")
 def mul(a, b):
-    return Mul.apply(a, b)
+    return Mul.apply(*operands(a, b))
 
 
 @tensor_method("__neg__")
@@ -582,19 +1063,9 @@ def neg(x):
     return Neg.apply(x)
 
 
-@tensor_method("__sub__")
-def sub(a, b):
-    return Sub.apply(a, b)
-
-
 @tensor_method("__rsub__")
 def rsub(self, other):
     return sub(other, self)
-
-
-@tensor_method("__truediv__")
-def div(a, b):
-    return Div.apply(a, b)
 
 
 @tensor_method("__rtruediv__")
@@ -602,70 +1073,344 @@ def rdiv(self, other):
     return div(other, self)
 
 
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return g * ctx.saved[0]
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    return Exp.apply(input)
+
+
 class Sum(Function):
-    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: the gradient is repeated."""
 
-    def forward(ctx, x):
+    def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
-    def backward(ctx, g):
+    def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
 
 
 @tensor_method("sum")
-def sum(x):
-    """The sum of all elements."""
-    return Sum.apply(x)
+def sum(input: Tensor) -> Tensor:
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
 
 
-class Expand(Function):
-    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
-
-    def forward(ctx, x, shape):
-        ctx.shape = x.shape
-        return np.broadcast_to(x, shape)
-
-    def backward(ctx, g):
-        return ctx.call(SumTo, g, ctx.shape)
+in_place(exp, "exp_")
 
 
-class SumTo(Function):
-    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+in_place(add, "add_", "__iadd__")
 
-    def forward(ctx, x, shape):
-        ctx.shape = x.shape
-        return sum_to(x, shape)
 
-    def backward(ctx, g):
-        return ctx.call(Expand, g, ctx.shape)
+in_place(sub, "sub_", "__isub__")
+
+
+in_place(mul, "mul_", "__imul__")
+
+
+in_place(div, "div_", "__itruediv__")
+
+
+@tensor_method("register_hook")
+def register_hook(self, hook):
+    """Call hook(gradient) for each gradient of this tensor; what it returns takes its place."""
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    node, number = edge_of(self)
+    node.hooks = {} if node.hooks is None else node.hooks
+    node.hooks.setdefault(number, []).append(hook)
+
+
+def run_hooks(node, grads, as_tensors):
+    """Show the gradients of a node or leaf to its hooks, as Tensors."""
+    for number, hooks in (node.hooks or {}).items():
+        if grads[number] is not None:
+            grad = grads[number]
+            if not as_tensors:
+                grad = wrap(node.device.xp.asarray(grad), node.device)
+            for hook in hooks:
+                answer = hook(grad)
+                grad = grad if answer is None else answer
+            grads[number] = grad if as_tensors else grad.array
+
+
+class Freed:
+    """Stands where saved values were, when backward has freed them: each access is an error."""
+
+    def __iter__(self):
+        raise RuntimeError(
+            "Trying to backward through the graph a second time: the first pass has freed what was "
+            "saved for it. Specify retain_graph=True in the first call of backward() or grad()."
+        )
+
+    __len__ = __getitem__ = __iter__
+
+
+def edge_of(tensor):
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+def backward_pass(edges, grads, keep_graph, as_tensors, targets=()):
+    """Carry gradients from the edges of the outputs to the leaves: {edge: gradient}.
+
+    The edge of a leaf is (leaf, 0). targets are other edges whose gradients are to be kept.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+    """
+    arrived = {}  # node or leaf -> the gradient of each of its outputs
+    heap, found = [], {}
+    while True:
+        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            node, number = edge
+            if node not in arrived:
+                arrived[node] = [None] * len(node.outputs)
+                if node.sequence_nr is not None:  # a leaf has none
+                    heapq.heappush(heap, (node.sequence_nr, node))
+            # Not in place: Add, for one, hands the same array to both of its inputs.
+            earlier = arrived[node][number]
+            arrived[node][number] = grad if earlier is None else earlier + grad
+        if not heap:
+            for leaf, grads in arrived.items():
+                run_hooks(leaf, grads, as_tensors)
+            return {(leaf, 0): grads[0] for leaf, grads in arrived.items()} | found
+        time, node = heapq.heappop(heap)
+        if last_write[0] < time:
+            node.check_saved()
+        grads = arrived.pop(node)
+        run_hooks(node, grads, as_tensors)
+        found |= {(node, i): g for i, g in enumerate(grads) if (node, i) in targets}
+        grads = input_gradients(node, grads, as_tensors)
+        edges = node.edges
+        if node.saved != () and not keep_graph:
+            node.saved = Freed()
+
+
+def input_gradients(node, grads, as_tensors):
+    """The gradients of a node's inputs, from those of its outputs: None where none has arrived."""
+    xp, device = node.device.xp, node.device
+    for number, (shape, dtype) in enumerate(node.outputs):
+        if grads[number] is None:
+            zeros = xp.zeros(shape, dtype)
+            grads[number] = wrap(zeros, device) if as_tensors else zeros
+    if node.takes_tensors and not as_tensors:
+        grads = [wrap(xp.asarray(g), device) for g in grads]
+    on_tensors = as_tensors or node.takes_tensors
+    results = node.gradients(grads) if on_tensors else node.backward(*grads)
+    if not isinstance(results, tuple):
+        results = (results,)
+    if node.takes_tensors and not as_tensors:
+        results = tuple(None if x is None else x.array for x in results)
+    return results if node.input_shapes is None else node.sum_back(results)
+
+
+def as_list(x):
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def accumulate(leaf, grad):
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf.grad = grad.clone() if leaf.grad is None else leaf.grad + grad  # recorded
+    elif leaf.grad is None:
+        # A copy: Add hands the same array to both inputs.
+        leaf.grad = wrap(leaf.device.xp.array(grad), leaf.device)
+    else:
+        leaf.grad.array += grad
+        bump_version(leaf.grad.array)  # a graph may have saved it
+
+
+def run_backward(tensors, grads, retain_graph, create_graph, targets=()):
+    """One pass from several tensors; for a grad of None the tensor has one element, and it is 1."""
+    edges, start = [], []
+    for number, (x, grad) in enumerate(zip(tensors, grads, strict=True)):
+        if not x.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if grad is None:
+            if x.array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            grad = wrap(x.device.xp.ones_like(x.array), x.device)
+        edges.append(edge_of(x))
+        start.append(grad)
+    keep_graph = create_graph if retain_graph is None else retain_graph
+    as_tensors = create_graph or bool(state.modes)  # a mode sees the calls of backward too
+    start = start if as_tensors else [grad.array for grad in start]
+    with set_grad_enabled(create_graph):
+        return backward_pass(edges, start, keep_graph, as_tensors, targets)
+
+
+@tensor_method("backward")
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
+    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    gradient is that of some number with respect to this tensor; a single element may leave it out,
+    which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph keeps what the graph has saved, for another backward.
+    """
+    for (leaf, _), grad in run_backward([self], [gradient], retain_graph, create_graph).items():
+        accumulate(leaf, grad)
+
+
+def grad(
+    outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None
+):
+    """The gradients of the outputs' sum by the inputs, which may be any tensors of the graph.
+
+    No .grad is touched. An input that was not used is an error; allow_unused gives None for it.
+    """
+    outputs, inputs = as_list(outputs), as_list(inputs)
+    given = [None] * len(outputs) if grad_outputs is None else as_list(grad_outputs)
+    targets = {edge_of(x) for x in inputs}
+    found = run_backward(outputs, given, retain_graph, create_graph, targets)
+    results = []
+    for number, x in enumerate(inputs):
+        value = found.get(edge_of(x))
+        if value is None and not allow_unused:
+            raise RuntimeError(f"input {number} was not used in the graph: allow_unused=True?")
+        if value is not None and not isinstance(value, Tensor):
+            # A copy: Add hands the same array to both inputs.
+            value = wrap(x.device.xp.array(value), x.device)
+        results.append(value)
+    return tuple(results)
+
+
+class CustomFunction(Function):
+    """A function of a program's own. forward(ctx, ...) and backward(ctx, ...) are static methods on
+    Tensors. forward is not recorded; backward returns a gradient for each argument."""
+
+    takes_tensors = True
+
+    @classmethod
+    def apply(cls, *args):
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next(x.device for x in args if isinstance(x, Tensor))
+        with no_grad():
+            out = cls.forward(ctx, *args)
+        out = wrap(out.array, out.device) if any(out is x for x in args) else out
+        if any(ctx.needs_input_grad) and state.grad_enabled:
+            ctx.sequence_nr, ctx.outputs = next_sequence_nr(), [(out.array.shape, out.array.dtype)]
+            out._requires_grad, out._edge = True, (ctx, 0)
+        return out
+
+    @property
+    def saved_tensors(ctx):
+        return ctx.saved
+
+    def gradients(ctx, grads):
+        return type(ctx).backward(ctx, *grads)
 
 
 if __name__ == "__main__":
-    indices, x = np.arange(3), np.ones(3, np.float32)
-    print("NumPy:", (indices + x).dtype)  # -> NumPy: float64
-    print("PyTorch:", promote_types(int64, float32).name)  # -> PyTorch: float32
 
-    types = [bool_, uint8, int8, int64, float16, bfloat16, float32, float64]
-    print(" " * 9 + "".join(f"{b.name:>9}" for b in types))
-    # ->              bool    uint8     int8    int64  float16 bfloat16  float32  float64
-    for a in types:
-        print(f"{a.name:9}" + "".join(f"{promote_types(a, b).name:>9}" for b in types))
-        # -> bool          bool    uint8     int8    int64  float16 bfloat16  float32  float64
-        # -> uint8        uint8    uint8    int16    int64  float16 bfloat16  float32  float64
-        # -> int8          int8    int16     int8    int64  float16 bfloat16  float32  float64
-        # -> int64        int64    int64    int64    int64  float16 bfloat16  float32  float64
-        # -> float16    float16  float16  float16  float16  float16  float32  float32  float64
-        # -> bfloat16  bfloat16 bfloat16 bfloat16 bfloat16  float32 bfloat16  float32  float64
-        # -> float32    float32  float32  float32  float32  float32  float32  float32  float64
-        # -> float64    float64  float64  float64  float64  float64  float64  float64  float64
-    print("the order does not matter:", promote_types(float32, int64) is float32)
-    # -> the order does not matter: True
-    print("signed:", int8.is_signed, uint8.is_signed, "- complex:", float32.is_complex)
-    # -> signed: True False - complex: False
+    class SortedWithPlaces(Function):
+        """The elements in order, and where each was: numbers that have no gradient."""
 
-    print("may be stored:", can_cast(float64, float16), can_cast(int64, float32))
-    # -> may be stored: True True
-    print("may not:", can_cast(float32, int64), can_cast(int64, bool_))  # -> may not: False False
-    print("the price:", np.array([2048, 2049, 2050, 2051]).astype(np.float16).tolist())
-    # -> the price: [2048.0, 2048.0, 2050.0, 2052.0]
+        def forward(ctx, x):
+            places = x.argsort()
+            ctx.save_for_backward(places)
+            return x[places], places
+
+        def backward(ctx, g, _):
+            (places,) = ctx.saved
+            back = ctx.xp.zeros(g.shape, g.dtype)
+            back[places] = g
+            return back
+
+    x = tensor([3.0, 1.0, 2.0], requires_grad=True)
+    y, places = SortedWithPlaces.apply(x)
+    print(y.tolist(), places.tolist(), places.requires_grad)
+    # -> [1.0, 2.0, 3.0] [1, 2, 0] False
+    (y * tensor([1.0, 10.0, 100.0])).sum().backward()
+    print(x.grad.tolist())  # -> [100.0, 1.0, 10.0]
+
+    # A number that a call saves as its result: the node keeps the array, and knows its role.
+    total = (x * 1.0).sum().exp()
+    print(type(total.grad_fn.saved[0]).__name__, total.grad_fn.saves)  # -> ndarray [-1]
+    (slope,) = grad(total, x, create_graph=True)
+    print(np.allclose(grad(slope, x, slope)[0].numpy(), 3 * total.item() ** 2))  # -> True
+
+    # Only what was broadcast is summed back.
+    b = tensor([1.0], requires_grad=True)
+    product = x * b
+    print(product.grad_fn.input_shapes, (x * x).grad_fn.input_shapes)
+    # -> [(3,), (1,)] None
+    product.sum().backward()
+    print(b.grad.tolist())  # -> [6.0]
+
+    class Chunks(Function):
+        """Two halves of x, as views."""
+
+        view = True
+
+        def forward(ctx, x):
+            return x[:2], x[2:]
+
+        def view_call(ctx, number, args):
+            return Part, (2 * number,)
+
+        def backward(ctx, g1, g2):
+            return ctx.xp.concatenate([g1, g2])
+
+    class Part(Function):
+        """Two elements from `first` on, as a view."""
+
+        view = True
+
+        def forward(ctx, x, first):
+            ctx.first, ctx.length = first, len(x)
+            return x[first : first + 2]
+
+        def backward(ctx, g):
+            whole = ctx.xp.zeros(ctx.length, g.dtype)
+            whole[ctx.first : ctx.first + 2] = g
+            return whole
+
+    half = sum_to(np.ones((4096, 1), np.float16), (1, 1))
+    print(half.item(), half.dtype, sum_to(np.ones((2, 3)), (3,)).tolist(), sum_to(half, ()).shape)
+    # -> 4096.0 float16 [2.0, 2.0, 2.0] ()
+    y = tensor([[1.0, 2.0]], requires_grad=True)
+    wide = Expand.apply(y, (3, 2))
+    narrow = SumTo.apply(wide, (1, 2))
+    narrow.sum().backward()
+    print(narrow.tolist(), y.grad.tolist())  # -> [[3.0, 6.0]] [[3.0, 3.0]]
+    base = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True) * 2.0
+    _, second = Chunks.apply(base)
+    base.mul_(tensor([1.0, 1.0, 10.0, 10.0]))
+    print(second.tolist(), type(second.grad_fn).__name__)  # -> [60.0, 80.0] Part
+
+    z = (x * 1.0).exp()
+    z.sub_(tensor([1.0, 1.0, 1.0]))
+    try:
+        z.backward(x)
+    except RuntimeError as error:
+        print(str(error)[:43])  # -> one of the variables needed for gradient co
+    register_backend("box", backends["cpu"])
+    print((x.detach().to("box") * tensor(2.0)).device)  # -> box
+    try:
+        x + x.detach().to("box")
+    except RuntimeError as error:
+        print(str(error)[-12:])  # -> s, box, cpu!
+    for method in (Function.forward, Function.backward):
+        try:
+            method(Part(), 1.0)
+        except NotImplementedError as error:
+            print(error)  # -> Part has no forward
+            # -> Part has no backward

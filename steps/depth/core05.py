@@ -1,39 +1,320 @@
-"""Step core05: Operands are cast to one type
+"""Step core05: Catalogue: the backward pass in the package's dress
 
-The operators do not use the rule of step core04 yet: NumPy adds by its own rule. So int64 plus
-float32 is still float64, integers divided give float64, and the gradient of a float32 weight that
-meets a float64 constant comes back as float64: x.grad has another type than x.
+The pass of step 65a keeps a list of gradients for every node. Here a node with
+one output, as nearly all are, keeps the gradient itself, and add_part serves the others. What else
+differs from the road's form:
 
-operands() brings both to the type of the result before NumPy sees them:
+- A sum that the pass made itself (own) may be added to in place; a gradient that a node handed over
+  may not, since another node may hold it.
+- general_step is input_gradients. With materialize_grads = False a node gets None for an output
+  that was not used, instead of zeros.
+- starting_gradients checks what a pass begins with. run_backward takes arguments as people write
+  them, a tensor or several, and serves both backward() and grad().
+- A leaf keeps its hooks in the tensor, as a list; a node keeps them by the number of the output.
+- grad() can give zeros for an input that was not used (materialize_grads).
 
-    two tensors            each is cast to result_type(a, b)
-    tensor and number      the tensor is cast; the number stays a number
-    tensor and array       an array of NumPy counts as a tensor
-
-1 / 2 is not an integer. So division says floating=True, and integers become the default type.
-
-Cast is an operation like any other. Its gradient is cast back to the type of its input. So every
-leaf gets a gradient of its own type, in whatever type the loss was computed. (In PyTorch the node
-is called ToCopyBackward0.) Where nothing has to change, cast returns the tensor itself, and the
-graph gets no node.
-
-The trap is a cast to integers. It is a step function, whose derivative is 0 wherever it has one, so
-a gradient through it would be useless. It ends the graph: the result does not require gradients.
-
-Changed: add, mul, sub, div (now true_divide: step elementwise14 adds other divisions). New: Cast,
-cast, operands, as_tensor.
-Try: let Cast.backward return g, and see which line of the demo changes.
+Changed: all from register_hook to grad. New: add_part, starting_gradients, hooks_of, call_hooks.
+Renamed: input_gradients is general_step, as_list is as_sequence.
+Try: let the pass add in place always. Which line of the demo changes?
 """
 
 import contextlib
 import copy
-import heapq
+import functools
 import itertools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype, result_type
+try:  # NumPy has no bfloat16 of its own; the extra `bf16` brings one.
+    from ml_dtypes import bfloat16 as numpy_bfloat16
+except ImportError:
+    numpy_bfloat16 = None
+
+
+class DType:
+    """The type of a tensor's elements. There is one object for each: compare them with `is` or ==.
+
+    Attributes:
+        name: "float32", ...
+        numpy: the numpy.dtype with the same bits, or None where it needs a package that is missing.
+        itemsize: bytes of one element.
+        category: 0 boolean, 1 integer, 2 floating point: a higher one wins a promotion.
+    """
+
+    by_numpy: dict[np.dtype, "DType"] = {}
+    by_name: dict[str, "DType"] = {}
+
+    def __init__(self, name: str, numpy: Any, itemsize: int, category: int):
+        self.name = name
+        self.numpy = None if numpy is None else np.dtype(numpy)
+        self.itemsize = itemsize
+        self.category = category
+        self.is_floating_point = category == 2
+        self.is_complex = False
+        self.is_signed = not (name == "bool" or name.startswith("uint"))
+        DType.by_name[name] = self
+        if numpy is not None:
+            DType.by_numpy[self.numpy] = self
+
+    def __repr__(self) -> str:
+        return f"tinytorch.{self.name}"
+
+    def __reduce__(self):
+        return as_dtype, (self.name,)
+
+
+bool_ = DType("bool", np.bool_, 1, 0)
+
+
+uint8 = DType("uint8", np.uint8, 1, 1)
+
+
+int8 = DType("int8", np.int8, 1, 1)
+
+
+int16 = DType("int16", np.int16, 2, 1)
+
+
+int32 = DType("int32", np.int32, 4, 1)
+
+
+int64 = DType("int64", np.int64, 8, 1)
+
+
+float16 = DType("float16", np.float16, 2, 2)
+
+
+bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
+
+
+float32 = DType("float32", np.float32, 4, 2)
+
+
+float64 = DType("float64", np.float64, 8, 2)
+
+
+class Defaults:
+    """The floating point type that Python floats and new tensors get."""
+
+    dtype = float32
+
+
+def get_default_dtype() -> DType:
+    return Defaults.dtype
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Make `dtype` the type of new floating point tensors.
+
+    Raises:
+        TypeError: it is not a floating point type.
+    """
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
+    Defaults.dtype = dtype
+
+
+def as_dtype(dtype: Any) -> DType:
+    """A DType from a DType, its name, a Python type or a NumPy dtype.
+
+    Raises:
+        TypeError: it is none of these, or tinytorch does not have the type.
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in DType.by_name:
+        return DType.by_name[dtype]
+    try:
+        return DType.by_numpy[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise TypeError(f"not a tinytorch dtype: {dtype!r}") from None
+
+
+def numpy_dtype(dtype: DType) -> np.dtype:
+    """The numpy.dtype of `dtype`.
+
+    Raises:
+        RuntimeError: `dtype` is bfloat16 and ml_dtypes is not installed.
+    """
+    if dtype.numpy is None:
+        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install ml_dtypes")
+    return dtype.numpy
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest type that both fit in, by PyTorch's table: int64 with float32 is float32."""
+    if a is b:
+        return a
+    if a.category != b.category:
+        return a if a.category > b.category else b
+    if a.category == 2:
+        if a.itemsize == b.itemsize:  # float16 and bfloat16: neither holds the other
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    return DType.by_numpy[np.promote_types(a.numpy, b.numpy)]
+
+
+def number_dtype(number: Any) -> DType:
+    """The type that a Python number stands for when no tensor decides."""
+    if isinstance(number, (bool, np.bool_)):
+        return bool_
+    if isinstance(number, (int, np.integer)):
+        return int64
+    if isinstance(number, (float, np.floating)):
+        return Defaults.dtype
+    raise TypeError(f"expected a Tensor or a number, not {type(number).__name__}")
+
+
+def result_type(*operands: Any) -> DType:
+    """The type of an operation's result, from tensors, DTypes and Python numbers.
+
+    Tensors with dimensions decide. A 0-d tensor counts only if it is of a higher category
+    (bool < integer < floating point), and so does, after it, a Python number:
+
+        int64 tensor + 1.5 -> default float type        float32 tensor + 2 -> float32
+        float32 [3] + float64 [] -> float32             int64 [3] + float64 [] -> float64
+    """
+    ranked: list[DType | None] = [None, None, None]  # tensors, 0-d tensors, numbers
+    for operand in operands:
+        if isinstance(operand, DType):
+            rank, dtype = 0, operand
+        elif hasattr(operand, "array"):
+            rank, dtype = int(operand.array.ndim == 0), operand.dtype
+        else:
+            rank, dtype = 2, number_dtype(operand)
+        ranked[rank] = dtype if ranked[rank] is None else promote_types(ranked[rank], dtype)
+    result = None
+    for dtype in ranked:
+        if result is None:
+            result = dtype
+        elif dtype is not None and dtype.category > result.category:
+            result = promote_types(result, dtype)
+    if result is None:
+        raise ValueError("result_type() needs at least one tensor or number")
+    return result
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether a result of type `from_` may be stored as `to` without a change of category."""
+    return from_.category <= to.category
+
+
+@dataclass
+class Backend:
+    """An array library, as the rest of the package sees it. No other module names one.
+
+    Attributes:
+        xp: the module with NumPy's function names (numpy, cupy, ...).
+        from_numpy: numpy.ndarray -> an array of this library.
+        to_numpy: array -> numpy.ndarray in the host's memory.
+    """
+
+    xp: ModuleType
+    from_numpy: Callable[[np.ndarray], Any]
+    to_numpy: Callable[[Any], np.ndarray]
+
+
+# Device types by name.
+backends: dict[str, Backend] = {
+    "cpu": Backend(np, lambda array: array, lambda array: array),
+}
+
+
+class Device:
+    """A place for tensors: `Device("cpu")`. `device.xp` is the array library of the place."""
+
+    known: dict[str, "Device"] = {}
+
+    def __new__(cls, type: "str | Device") -> "Device":
+        if isinstance(type, Device):
+            return type
+        if type not in cls.known:
+            device = object.__new__(cls)
+            device.type, device.backend, device.xp = type, backends[type], backends[type].xp
+            cls.known[type] = device
+        return cls.known[type]
+
+    def __str__(self) -> str:
+        return self.type
+
+
+def register_backend(type: str, backend: Backend) -> None:
+    """Make `type` a device type that can hold tensors."""
+    backends[type] = backend
+
+
+cpu = Device("cpu")
+
+
+# Global clock for calls and in-place writes. It counts down (0, -1, -2, ...), so that a min-heap
+# yields the newest call first. An output is newer than its inputs: the order is topological.
+clock = itertools.count(0, -1)
+
+
+next_sequence_nr = clock.__next__
+
+
+last_write = [1]  # the time of the last in-place write to any storage; 1 before the first one
+
+
+# Takes the time of a write from the clock and stores it as the last one, in one call into C. With
+# two, another thread could write in between, and its later time be replaced by the earlier one. An
+# element of a list is set and read in half the time of an attribute of a class.
+note_write = map(functools.partial(operator.setitem, last_write, 0), clock).__next__
+
+
+# id of a storage -> [weak reference to it, number of writes, time of the last write]
+versions: dict[int, list] = {}
+
+
+def storage_of(array: Any) -> Any:
+    """The array that owns the memory of `array`; all views of it have the same one."""
+    while array.base is not None and hasattr(array.base, "base"):
+        array = array.base
+    return array
+
+
+def version_of(array: Any) -> int:
+    """How often the memory of `array` was written in place, through any view."""
+    entry = versions.get(id(storage_of(array)))
+    return 0 if entry is None else entry[1]
+
+
+def modified_since(array: Any, time: int) -> bool:
+    """Whether the memory of `array` was written after `time` on the clock."""
+    entry = versions.get(id(storage_of(array)))
+    return entry is not None and entry[2] < time
+
+
+def bump_version(array: Any) -> None:
+    """Count one write into the memory of `array`. The entry disappears with the storage."""
+    storage = array if array.base is None else storage_of(array)
+    key = id(storage)
+    entry = versions.get(key)
+    if entry is None:
+        # A Ctrl-C in a Python function that a weak reference calls is lost: so it calls pop itself.
+        forget = functools.partial(versions.pop, key)
+        entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
+    entry[1] += 1
+    note_write()
+    entry[2] = last_write[0]
+
+
+class ThreadState:
+    """The switches that calls ask for."""
+
+    grad_enabled = True
+    modes: tuple[Any, ...] = ()  # the last one sees a call first
+
+
+state = ThreadState()
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -45,49 +326,34 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     return array.astype(numpy_dtype(found if dtype is None else dtype))
 
 
-class GradMode:
-    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
-
-    enabled = True
-
-
-@contextlib.contextmanager
-def set_grad_enabled(flag):
-    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
-    before = GradMode.enabled
-    GradMode.enabled = flag
-    try:
-        yield
-    finally:
-        GradMode.enabled = before
-
-
-def no_grad():
-    """Inside this block no call is recorded: outputs have no grad_fn."""
-    return set_grad_enabled(False)
-
-
 class Tensor:
     """An array that can be differentiated.
 
-    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    array: the elements, in an array of the device. device: the Device where they are.
+    grad: what backward() has added up here, or None.
     requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
     # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
     __array_ufunc__ = None
 
-    # Defaults of what only some tensors change: read here, and not stored in each of them.
+    # What most tensors have: read here, and not stored in each of them.
     _requires_grad = False
-    _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
+    _edge = None  # where a gradient of this tensor goes; None for a leaf
+    _view = None  # of a view: how it came from its base
+    _hooks = None  # of a leaf: called with each of its gradients
+
     # An edge of the graph may end at a leaf, which stands there for a node.
     sequence_nr = None
+    several = False
 
     def __init__(self, data):
-        self.array, self.grad = tensor(data, dtype=Defaults.dtype).array, None
+        self.array, self.device, self.grad = host_array(data, Defaults.dtype), cpu, None
 
     @property
     def requires_grad(self):
+        if self._view is not None:
+            self._view.refresh(self)
         return self._requires_grad
 
     @requires_grad.setter
@@ -105,6 +371,8 @@ class Tensor:
 
     @property
     def grad_fn(self):
+        if self._view is not None:
+            self._view.refresh(self)
         return None if self._edge is None else self._edge[0]
 
     @property
@@ -114,7 +382,15 @@ class Tensor:
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
         # A view, not the array itself: roles_of tells saved values apart by their array objects.
-        return wrap(self.array.view())
+        return wrap(self.array.view(), self.device)
+
+    @property
+    def _version(self):
+        return version_of(self.array)
+
+    @property
+    def _base(self):
+        return None if self._view is None else self._view.base
 
     @property
     def shape(self):
@@ -145,13 +421,19 @@ class Tensor:
 
     def tolist(self):
         """The elements as nested lists of Python numbers."""
-        return self.array.tolist()
+        return self.device.backend.to_numpy(self.array).tolist()
 
-    def numpy(self):
-        """The array itself, unless the tensor requires gradients: detach() it first."""
-        if self.requires_grad:
+    def numpy(self, *, force=False):
+        """The array itself: a change of one is a change of the other.
+
+        RuntimeError if the tensor requires gradients and calls are recorded, for the graph would
+        not see the change. With force=True it is detached first.
+        """
+        if self.requires_grad and state.grad_enabled and not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
-        return self.array
+        if self.device is not cpu and not force:
+            raise TypeError(f"can't convert {self.device} device type tensor to numpy: use cpu()")
+        return self.device.backend.to_numpy(self.array)
 
     def __bool__(self):
         if self.array.size != 1:
@@ -163,16 +445,17 @@ class Tensor:
 
     def __repr__(self):
         indent = " " * len("tensor(")  # aligns the rows of a matrix
-        text = np.array2string(self.array, separator=", ", prefix=indent)
+        array = self.device.backend.to_numpy(self.array)
+        text = np.array2string(array, separator=", ", prefix=indent)
         if self._edge is not None:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
 
-def wrap(array: Any) -> Tensor:
-    """A tensor around an array, without history. No copy, no check."""
+def wrap(array, device):
+    """A Tensor around an array that was computed: no copy, no check, no history."""
     out = object.__new__(Tensor)
-    out.array, out.grad = array, None
+    out.array, out.device, out.grad = array, device, None
     return out
 
 
@@ -189,86 +472,293 @@ def tensor_method(*names):
     return attach
 
 
-def tensor(data: Any, *, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested sequences, or an array.
-
-    Python floats become the default type, ints int64, bools bool; arrays keep theirs.
-    """
-    out = wrap(host_array(data, None if dtype is None else as_dtype(dtype)))
+def tensor(data, dtype=None, device=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array or Tensor, which keeps its
+    type."""
+    if isinstance(data, Tensor):
+        data = data.numpy(force=True)
+    device = cpu if device is None else Device(device)
+    out = wrap(device.backend.from_numpy(host_array(data, dtype)), device)
     if requires_grad:
         out.requires_grad = True
     return out
 
 
-def as_tensor(data: Any) -> Tensor:
-    """`data` itself if it is a tensor, else a tensor with a copy of it."""
-    return data if isinstance(data, Tensor) else tensor(data)
+def as_tensor(data, dtype=None):
+    """data as a Tensor, without a copy where it already is an array or Tensor of this dtype."""
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.to(dtype)
+    if isinstance(data, np.ndarray) and dtype in (None, as_dtype(data.dtype)):
+        return from_numpy(data)
+    return tensor(data, dtype)
 
 
-def edge_of(tensor):
-    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
-    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+def from_numpy(array):
+    """A Tensor on the memory of a NumPy array: a change of one is a change of the other."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    as_dtype(array.dtype)  # TypeError if we do not have the type
+    return wrap(array.view(), cpu)
 
 
-# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
-next_sequence_nr = itertools.count(0, -1).__next__
+@contextlib.contextmanager
+def set_grad_enabled(flag: bool):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = state.grad_enabled
+    state.grad_enabled = flag
+    try:
+        yield
+    finally:
+        state.grad_enabled = before
 
 
-def sum_to(array, shape):
+def no_grad():
+    """Inside this block no call is recorded."""
+    return set_grad_enabled(False)
+
+
+class FunctionMode:
+    """An object that stands between the call of an operation and its Function.
+
+    While `with mode:` is open, each Function.apply becomes mode.call(function, args), which may
+    log, count, change the arguments or return a result of its own. function.apply(*args) calls
+    the next mode, and in the end the function.
+    """
+
+    def call(self, function: type, args: tuple) -> Any:
+        return function.apply(*args)
+
+    def __enter__(self) -> "FunctionMode":
+        state.modes = (*state.modes, self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        state.modes = state.modes[:-1]
+
+
+def call_through_modes(function: type, args: tuple) -> Any:
+    """Call the innermost mode. What it calls itself meets only the modes outside it."""
+    stack = state.modes
+    state.modes = stack[:-1]
+    try:
+        return stack[-1].call(function, args)
+    finally:
+        state.modes = stack
+
+
+class View:
+    """How a view came from its base.
+
+    Attributes:
+        base: the tensor that owns the memory; never a view itself.
+        base_edge: the base's place in the graph when the view was made or refreshed.
+        path: (path of the view that it was made from, call); that of the base is None. To
+            copy all calls into a tuple would make a chain of n views take n^2 steps.
+    """
+
+    def __init__(self, base: Tensor, path: tuple):
+        self.base, self.base_edge, self.path = base, base._edge, path
+
+    @property
+    def calls(self) -> list:
+        """The (Function, parameters) that lead from the base to the view."""
+        calls, path = [], self.path
+        while path is not None:
+            path, call = path
+            calls.append(call)
+        return calls[::-1]
+
+    def refresh(self, view: Tensor) -> None:
+        """Give `view` the history that its base has received from in-place writes since."""
+        if self.base._edge is not self.base_edge:
+            refresh_view_grad_fn(view)
+
+
+def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
+    """Note that `out` was made from `source` by `call`, unless the call had to copy."""
+    whole = source.array  # most often the owner of the memory, which NumPy notes as the base
+    if out.array.base is whole or storage_of(out.array) is storage_of(whole):
+        view = source._view
+        base, path = (source, None) if view is None else (view.base, view.path)
+        out._view = View(base, (path, call))
+
+
+def refresh_view_grad_fn(tensor: Tensor) -> None:
+    """Repeat the calls that made a view, on its base as it is in the graph now.
+
+    Raises:
+        RuntimeError: the view came from a user's Function.
+    """
+    view = tensor._view
+    reshaped = view.base._view is not None  # in place, so the calls would not fit any more
+    if reshaped or (tensor._edge is not None and tensor._edge[0].takes_tensors):
+        name = "a function" if tensor._edge is None else tensor._edge[0].name()
+        raise RuntimeError(
+            f"the base of a view that {name} returned was changed in place. "
+            f"Please clone() the result in its forward."
+        )
+    before = state.grad_enabled
+    state.grad_enabled = True
+    try:
+        again = view.base
+        for function, parameters in view.calls:
+            again = function.apply(again, *parameters)
+    finally:
+        state.grad_enabled = before
+    view.base_edge = view.base._edge
+    if again._edge is not None:
+        rebase_history(tensor, again._edge)
+
+
+def rebase_history(tensor: Tensor, edge: Any) -> None:
+    """Make `tensor` the result of another call: edge is (node, output number)."""
+    tensor._requires_grad, tensor._edge = True, edge
+
+
+new = object.__new__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
-    # The dimensions that `shape` lacks in front, and those that have size 1 in it.
     gap = array.ndim - len(shape)
-    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1))
-    return array.sum(axis=axes).reshape(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
+    if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
+        return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
 class Function:
-    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
 
-    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
-    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
-    both have, functions of `ctx.xp`, which is numpy or the class Tensor, and `ctx.call`.
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
+        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
 
+    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+    view = False  # the result shows the memory of the first input
+    takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
-    xp = np
-    saved = ()
-    input_shapes = None  # of an elementwise call: the shape of each input, None for a number
+    # Of one call; most calls keep these.
+    xp: Any = cpu.xp
+    device: Device = cpu
+    sequence_nr: int
+    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
+    outputs: Sequence  # (shape, dtype) of each result
+    several = False  # the results came as a tuple
+    saved: Any = NOTHING
+    saves: Sequence[int | None]  # the role of each: i for input i, ~k for output k, None
+    input_shapes: list | None = None  # where an input was broadcast
+    hooks: dict | None = None  # {output number: hooks on the gradient of this output}
+    materialize_grads = True  # backward gets zeros for an output that was not used
 
     @classmethod
-    def apply(cls, *args):
+    def apply(cls, *args: Any) -> Any:
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = cls()
-        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
-        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
-        result = ctx.forward(*arrays)
-        # NumPy gives a scalar object where no dimension is left.
-        out = wrap(np.asarray(result))
-        needed = any(edge is not None for edge in ctx.edges)
-        if needed and GradMode.enabled and cls.differentiable:
+        if state.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        enabled = state.grad_enabled
+        arrays, edges, device = [], [], None
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._view is not None:
+                    x._view.refresh(x)
+                if x._requires_grad:
+                    edge = x._edge or (x, 0)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        result = cls.forward(ctx, *arrays)
+        needed = any(edge is not None for edge in edges)
+        record = needed and enabled and cls.differentiable
+        if record:
             ctx.sequence_nr = next_sequence_nr()
-            ctx.saves = ctx.roles_of(arrays, result)
-            if cls.elementwise:
-                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+        if isinstance(result, tuple):
+            return ctx.several_outputs(result, record, args)
+        device = ctx.device  # a transfer has changed it
+        array = ctx.as_array(result)
+        out = wrap(array, device)
+        if record:
             out._requires_grad, out._edge = True, (ctx, 0)
+            ctx.outputs = ((array.shape, array.dtype),)
+            ctx.saves = ctx.roles_of(arrays, (array,))
+            if cls.elementwise:
+                ctx.note_shapes(arrays, array.shape)
+        if cls.view:
+            record_view(out, args[0], ctx.view_call(0, args))
         return out
 
-    def save_for_backward(ctx, *values):
-        """Keep arrays for backward, where they are `ctx.saved`."""
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def roles_of(ctx, inputs, output):
-        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
 
-        All of them are alive now, so that `is` tells them apart.
-        """
+    def several_outputs(ctx, results: tuple, record: bool, args: tuple) -> tuple:
+        """The tensors of a call with several results. Those of integer type get no gradient."""
+        arrays = [ctx.as_array(result) for result in results]
+        outs = [wrap(array, ctx.device) for array in arrays]
+        if record:
+            ctx.record_outputs(outs)
+            inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+            ctx.saves = ctx.roles_of(inputs, arrays)
+        if ctx.view:
+            for number, out in enumerate(outs):
+                record_view(out, args[0], ctx.view_call(number, args))
+        return tuple(outs)
+
+    def record_outputs(ctx, outs: Sequence) -> None:
+        """Make `outs` the results of this call: tensors, or None for what is not one. Those of
+        integer type get no gradient."""
+        ctx.several = True
+        ctx.outputs = [None if x is None else (x.array.shape, x.array.dtype) for x in outs]
+        for number, out in enumerate(outs):
+            if out is not None and out.dtype.is_floating_point:
+                out._requires_grad, out._edge = True, (ctx, number)
+
+    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
+        """Which input or output each saved value is. All of them are alive now, so that `is` tells
+        them apart; later an array may be replaced, or its id used again."""
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            roles.append(~0 if role is None and value is output else role)
+            if role is None:
+                role = next((~k for k, y in enumerate(outputs) if y is value), None)
+            roles.append(role)
         return roles
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        """The (Function, parameters) that leads from the first input to view `number`."""
+        return type(ctx), args[1:]
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remember the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays):  # noqa: B905 (strict= would take longer)
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
     def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
@@ -279,115 +769,264 @@ class Function:
             sums.append(grad)
         return sums
 
-    def call(ctx, function, x, *parameters):
+    # For forward and backward of a subclass.
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        return function().forward(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = (None,) * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
 
-    def forward(ctx, *arrays):
-        """Compute an array from the arrays, and keep what backward needs."""
-        raise NotImplementedError
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
 
-    def backward(ctx, g):
-        """Compute a gradient for each input from that of the output: one, or a tuple."""
-        raise NotImplementedError
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
 
-    def gradients(ctx, g):
-        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
+    # For the engine.
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(g)
+        return twin.backward(*grads)
 
-    def saved_tensor(ctx, number):
+    def saved_tensor(ctx, number: int) -> Any:
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
-        out = wrap(np.asarray(value))
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
         edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
         if edge is not None:
             out._requires_grad, out._edge = True, edge
         return out
 
+    def saved_arrays(ctx) -> Any:
+        return ctx.saved
 
-def backward_pass(edges, grads, as_tensors):
-    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+    def check_saved(ctx) -> None:
+        """Raise RuntimeError if a saved array was written in place since."""
+        for value in ctx.saved_arrays():
+            if hasattr(value, "base") and modified_since(value, ctx.sequence_nr):
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation has been modified by "
+                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
+                )
 
-    The heap yields the newest node that has a gradient. All calls that used its result are newer
-    still, so by then every part of its gradient has arrived.
+    def name(ctx) -> str:
+        return f"{type(ctx).__name__}Backward0"
+
+
+def on_one_device(args: tuple) -> list:
+    """Bring 0-d CPU tensors to the device of the others.
+
+    Raises:
+        RuntimeError: the tensors are on different devices otherwise.
     """
-    arrived = {}  # node or leaf -> its gradient
-    heap = []
-    while True:
-        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
-        for edge, grad in zip(edges, grads, strict=False):
-            if edge is None:
-                continue
-            node, _ = edge
-            if node not in arrived:
-                arrived[node] = grad
-                if node.sequence_nr is not None:  # a leaf has none
-                    heapq.heappush(heap, (node.sequence_nr, node))
-            else:
-                # Not in place: Add, for one, hands the same array to both of its inputs.
-                arrived[node] = arrived[node] + grad
-        if not heap:
-            return arrived
-        _, node = heapq.heappop(heap)
-        grad = arrived.pop(node)
-        grads = node.gradients(grad) if as_tensors else node.backward(grad)
-        if not isinstance(grads, tuple):
-            grads = (grads,)
-        if node.input_shapes is not None:
-            grads = node.sum_back(grads)
-        edges = node.edges
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def accumulate(leaf, grad):
-    """Add an arrived gradient to leaf.grad, which always owns its array."""
-    if isinstance(grad, Tensor):
-        leaf.grad = grad + (0 if leaf.grad is None else leaf.grad)  # + 0: a copy, recorded
-    elif leaf.grad is None:
-        leaf.grad = wrap(np.array(grad))  # a copy: Add hands the same array to both inputs
-    else:
-        # Not in place: a graph may have saved the array of leaf.grad.
-        leaf.grad = wrap(np.asarray(leaf.grad.array + grad))
+class CopySlices(Function):
+    """base = base with the part that a view shows replaced by `values`, in place."""
 
+    def forward(ctx, base, values, calls):
+        ctx.calls = calls
+        ctx.part_of(base)[...] = values
+        return base
 
-@tensor_method("backward")
-def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
-    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
-
-    gradient is that of some number with respect to this tensor; a single element may leave it out,
-    which means 1. With create_graph the gradients are recorded, and can be differentiated.
-    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
-    """
-    if not self.requires_grad:
-        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
-    if gradient is None:
-        if self.array.size != 1:
-            raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        gradient = wrap(np.ones_like(self.array))
-    start = gradient if create_graph else gradient.array
-    with set_grad_enabled(create_graph):
-        for leaf, grad in backward_pass([edge_of(self)], [start], create_graph).items():
-            accumulate(leaf, grad)
-
-
-class Exp(Function):
-    """y = e^x;   dy/dx = y."""
-
-    def forward(ctx, x):
-        y = np.exp(x)
-        ctx.save_for_backward(y)
-        return y
+    def part_of(ctx, whole):
+        """The part of an array or Tensor, of the base's shape, that the view shows."""
+        for function, parameters in ctx.calls:
+            whole = ctx.call(function, whole, *parameters)
+        return whole
 
     def backward(ctx, g):
-        (y,) = ctx.saved
-        return g * y
+        rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.calls)
+        return rest, ctx.part_of(g)
+
+
+def assign(target, values):
+    """Write the result of an operation into the memory of target, which takes its history."""
+    if values.shape != target.shape:
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(values.shape)}"
+        )
+    if not can_cast(values.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {values.dtype!r} can't be cast to the desired output type "
+            f"{target.dtype!r}"
+        )
+    values = values.to(target.dtype)
+    if target._view is not None and (target.requires_grad or values.requires_grad):
+        base, calls = target._view.base, target._view.calls
+        if base.requires_grad and base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
+            )
+        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
+        bump_version(target.array)
+        return target
+    target.array[...] = values.array
+    bump_version(target.array)
+    if values.requires_grad:
+        call = values.grad_fn
+        rebase_history(target, values._edge)
+        if has_saved(call, values.array):  # the call keeps the memory of target instead
+            call.saved = tuple(target.array if x is values.array else x for x in call.saved)
+            call.sequence_nr = next_sequence_nr()  # after the write that made it
+    return target
+
+
+def has_saved(call, array):
+    return call is not None and any(value is array for value in call.saved)
+
+
+def in_place(operation, *names):
+    """Attach the method that writes the result of operation(self, ...) into self's memory."""
+
+    @tensor_method(*names)
+    def write(self, *args):
+        if state.grad_enabled and self.requires_grad and self.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        values = operation(self, *args)
+        if has_saved(values.grad_fn, self.array):  # backward needs what would be overwritten
+            values = operation(self.clone(), *args)
+        return assign(self, values)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
+
+    view = True
+
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g):
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+class MemoryFormat:
+    """The order of a tensor's elements in memory: tinytorch.preserve_format or contiguous_format.
+
+    PyTorch has formats for images besides, channels_last, which tinytorch does not.
+    """
+
+    def __init__(self, name: str, order: str):
+        self.name, self.order = name, order  # the order by NumPy's name
+
+    def __repr__(self) -> str:
+        return f"tinytorch.{self.name}"
+
+
+preserve_format = MemoryFormat("preserve_format", "K")
+
+
+contiguous_format = MemoryFormat("contiguous_format", "C")
+
+
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1. Order K keeps transposed ones so."""
+
+    def forward(ctx, x: Any, order: str = "K") -> Any:
+        return x.copy("C" if 0 in x.strides else order)  # 0 in an expanded one, not in its copy
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
+class Cast(Function):
+    """y = x as another element type. The gradient goes back as the type of x."""
+
+    def forward(ctx, x: Any, dtype: Any, order: str = "K") -> Any:
+        ctx.dtype = x.dtype
+        return x.astype(dtype, "C" if 0 in x.strides else order)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Cast, g, ctx.dtype)
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient goes back to the device of x."""
+
+    def forward(ctx, x, device):
+        ctx.source, ctx.device = ctx.device, device
+        return device.backend.from_numpy(ctx.source.backend.to_numpy(x))
+
+    def backward(ctx, g):
+        return ctx.call(Transfer, g, ctx.source)
+
+
+def cast(input: Tensor, dtype: DType, memory_format: MemoryFormat = preserve_format) -> Tensor:
+    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
+    if input.dtype is dtype:
+        return input
+    if not dtype.is_floating_point:
+        input = input.detach()
+    if memory_format is preserve_format:
+        return Cast.apply(input, numpy_dtype(dtype))
+    return Cast.apply(input, numpy_dtype(dtype), memory_format.order)
+
+
+@tensor_method("to")
+def to(x, where):
+    """x as another dtype, or on another device; x itself where nothing changes."""
+    if not isinstance(where, DType):
+        device = Device(where)
+        return x if x.device is device else Transfer.apply(x, device)
+    if x.dtype is where:
+        return x
+    if not where.is_floating_point:
+        x = x.detach()  # an integer type ends the graph
+    return Cast.apply(x, numpy_dtype(where))
+
+
+@tensor_method("clone")
+def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input, memory_format.order)
+
+
+@tensor_method("cpu")
+def to_cpu(x):
+    return x.to(cpu)
 
 
 class Add(Function):
@@ -402,30 +1041,6 @@ class Add(Function):
         return g, g
 
 
-class Mul(Function):
-    """c = a * b;   dc/da = b,   dc/db = a."""
-
-    elementwise = True
-
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b
-
-    def backward(ctx, g):
-        a, b = ctx.saved
-        return g * b, g * a
-
-
-class Neg(Function):
-    """y = -x;   dy/dx = -1."""
-
-    def forward(ctx, x):
-        return -x
-
-    def backward(ctx, g):
-        return -g
-
-
 class Sub(Function):
     """c = a - b;   dc/da = 1,   dc/db = -1."""
 
@@ -436,6 +1051,21 @@ class Sub(Function):
 
     def backward(ctx, g):
         return g, -g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a, b):
+        for_a, for_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if for_b else None, b if for_a else None)
+        return a * b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
 
 
 class Div(Function):
@@ -452,39 +1082,48 @@ class Div(Function):
         return g / b, -g * a / (b * b)
 
 
-@tensor_method("exp")
-def exp(x):
-    return Exp.apply(x)
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x):
+        return -x
+
+    def backward(ctx, g):
+        return -g
 
 
-def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
-    """Bring two tensors, or a tensor and a number, to the type of their result.
+def operands(a, b, floating=False):
+    """Two tensors, or a tensor and a number, brought to the type of their result.
 
-    A number stays a number. With `floating`, integers become the default float type. A NumPy array
-    counts as a tensor.
+    A number stays a number, and an array counts as a tensor. With `floating`, integers become the
+    default type.
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
-    a = a if isinstance(a, Tensor) or isinstance(b, Tensor) else as_tensor(a)  # add(2, 3)
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return (
-        cast(a, dtype) if isinstance(a, Tensor) else a,
-        cast(b, dtype) if isinstance(b, Tensor) else b,
-    )
+    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+
+
+@tensor_method("__truediv__")
+def div(a, b):
+    return Div.apply(*operands(a, b, floating=True))
 
 
 @tensor_method("__add__", "__radd__")
-def add(input: Tensor, other: Any) -> Tensor:
-    """input + other, broadcast; the type of the result is `result_type(input, other)`."""
-    return Add.apply(*operands(input, other))
+def add(a, b):
+    return Add.apply(*operands(a, b))
+
+
+@tensor_method("__sub__")
+def sub(a, b):
+    return Sub.apply(*operands(a, b))
 
 
 @tensor_method("__mul__", "__rmul__")
-def mul(input: Tensor, other: Any) -> Tensor:
-    """input * other, broadcast."""
-    return Mul.apply(*operands(input, other))
+def mul(a, b):
+    return Mul.apply(*operands(a, b))
 
 
 @tensor_method("__neg__")
@@ -492,117 +1131,404 @@ def neg(x):
     return Neg.apply(x)
 
 
-@tensor_method("__sub__")
-def sub(input: Tensor, other: Any) -> Tensor:
-    """input - other, broadcast."""
-    return Sub.apply(*operands(input, other))
-
-
 @tensor_method("__rsub__")
-def rsub(self: Tensor, other: Any) -> Tensor:
+def rsub(self, other):
     return sub(other, self)
 
 
-@tensor_method("__truediv__")
-def true_divide(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    return Div.apply(*operands(input, other, floating=True))
-
-
 @tensor_method("__rtruediv__")
-def rdiv(self: Tensor, other: Any) -> Tensor:
-    return true_divide(other, self)
+def rdiv(self, other):
+    return div(other, self)
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return g * ctx.saved[0]
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    return Exp.apply(input)
 
 
 class Sum(Function):
-    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: the gradient is repeated."""
 
-    def forward(ctx, x):
+    def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
-    def backward(ctx, g):
+    def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
 
 
 @tensor_method("sum")
-def sum(x):
-    """The sum of all elements."""
-    return Sum.apply(x)
+def sum(input: Tensor) -> Tensor:
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
 
 
-class Expand(Function):
-    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
-
-    def forward(ctx, x, shape):
-        ctx.shape = x.shape
-        return np.broadcast_to(x, shape)
-
-    def backward(ctx, g):
-        return ctx.call(SumTo, g, ctx.shape)
+in_place(exp, "exp_")
 
 
-class SumTo(Function):
-    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
-
-    def forward(ctx, x, shape):
-        ctx.shape = x.shape
-        return sum_to(x, shape)
-
-    def backward(ctx, g):
-        return ctx.call(Expand, g, ctx.shape)
+in_place(add, "add_", "__iadd__")
 
 
-class Cast(Function):
-    """y = x as another element type. The gradient goes back as the type of x."""
-
-    def forward(ctx, x: Any, dtype: Any) -> Any:
-        ctx.dtype = x.dtype
-        return x.astype(dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Cast, g, ctx.dtype)
+in_place(sub, "sub_", "__isub__")
 
 
-def cast(input: Tensor, dtype: DType) -> Tensor:
-    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
-    if input.dtype is dtype:
-        return input
-    if not dtype.is_floating_point:
-        input = input.detach()
-    return Cast.apply(input, numpy_dtype(dtype))
+in_place(mul, "mul_", "__imul__")
+
+
+in_place(div, "div_", "__itruediv__")
+
+
+@tensor_method("register_hook")
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
+    """Call hook(gradient) whenever a gradient of this tensor is computed.
+
+    What the hook returns, if it is not None, replaces the gradient.
+
+    Raises:
+        RuntimeError: the tensor does not require a gradient.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    hooks_of(self).append(hook)
+
+
+def hooks_of(tensor: Tensor) -> list:
+    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
+    if tensor.is_leaf:
+        tensor._hooks = [] if tensor._hooks is None else tensor._hooks
+        return tensor._hooks
+    node, number = tensor._edge
+    if node.hooks is None:
+        node.hooks, node.plain = {}, False
+    return node.hooks.setdefault(number, [])
+
+
+def call_hooks(node: Function, grad: Any) -> Any:
+    """Show the gradients of a node's outputs to the hooks on them, which may replace them."""
+    grads = grad if node.several else [grad]
+    for number, hooks in node.hooks.items():
+        if grads[number] is not None:
+            grads[number] = run_hooks(hooks, grads[number], node.device)
+    return grads if node.several else grads[0]
+
+
+def run_hooks(hooks: list, grad: Any, device: Any) -> Any:
+    """Call each hook with the gradient as a Tensor; what a hook returns replaces it."""
+    as_array = not isinstance(grad, Tensor)
+    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
+    for hook in hooks:
+        answer = hook(tensor)
+        tensor = tensor if answer is None else answer
+    return tensor.array if as_array else tensor
+
+
+class Freed:
+    """Sentinel for saved values freed by backward; any access raises RuntimeError."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time: the first pass has freed what was "
+            "saved for it. Specify retain_graph=True in the first call of backward() or grad()."
+        )
+
+
+FREED = Freed()
+
+
+def edge_of(tensor: Tensor) -> tuple | None:
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+def backward_pass(
+    edges: Sequence,
+    grads: Sequence,
+    keep_graph: bool,
+    as_tensors: bool,
+    targets: set | None = None,
+) -> dict:
+    """Carry the gradients `grads` of `edges` to the leaves.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+
+    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
+    differentiated or if a mode wants to see each operation.
+
+    Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}.
+    """
+    arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
+    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
+    found: dict = {}
+    heap: list = []
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            node, number = edge
+            if node.several:
+                add_part(arrived, heap, node, number, grad)
+            elif node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heappush(heap, (node.sequence_nr, node))
+            elif node in own:
+                arrived[node] += grad
+            else:
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
+                if not as_tensors:
+                    own.add(node)
+        if not heap:
+            break
+        sequence_nr, node = heappop(heap)
+        grad = arrived.pop(node)
+        if node.hooks is not None:
+            grad = call_hooks(node, grad)
+        if targets is not None:
+            for number, part in enumerate(grad if node.several else (grad,)):
+                if (node, number) in targets:
+                    found[node, number] = part
+        if last_write[0] < sequence_nr:
+            node.check_saved()
+        grads = general_step(node, grad, as_tensors)
+        edges = node.edges
+        if not keep_graph and node.saved is not NOTHING:
+            node.saved = FREED
+    if targets is None:
+        return arrived
+    return {**{(leaf, 0): grad for leaf, grad in arrived.items()}, **found}
+
+
+def add_part(arrived: dict, heap: list, node: Function, number: int, grad: Any) -> None:
+    """Add to the gradient of output `number` of a node with several outputs."""
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.sequence_nr, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
+
+
+def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
+    """The gradients of a node's inputs, from the gradient of its output, or of its outputs."""
+    grads = list(grad) if node.several else [grad]
+    xp, device = node.device.xp, node.device
+    if node.several and node.materialize_grads:
+        for number, like in enumerate(node.outputs):
+            if grads[number] is None and like is not None:
+                zeros = xp.zeros(*like)
+                grads[number] = wrap(zeros, device) if as_tensors else zeros
+    if node.takes_tensors and not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    on_tensors = as_tensors or node.takes_tensors
+    results = node.gradients(grads) if on_tensors else node.backward(*grads)
+    if not isinstance(results, tuple):
+        results = (results,)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.takes_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
+    if leaf._hooks:
+        grad = run_hooks(leaf._hooks, grad, leaf.device)
+    if isinstance(grad, Tensor):
+        leaf.grad = grad.clone() if leaf.grad is None else leaf.grad + grad
+    elif leaf.grad is None:
+        leaf.grad = wrap(leaf.device.xp.array(grad), leaf.device)
+    else:
+        bump_version(leaf.grad.array)  # a graph may have saved it
+        leaf.grad.array += grad
+
+
+def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
+    """The given gradients, or ones for scalars."""
+    checked = []
+    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
+        if not output.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if grad is None:
+            if output.array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            ones = output.device.xp.ones(output.array.shape, output.array.dtype)
+            grad = wrap(ones, output.device)
+        checked.append(grad)
+    return checked
+
+
+def as_sequence(value: Any) -> tuple:
+    return () if value is None else (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def run_backward(
+    tensors: Any,
+    grad_tensors: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
+) -> dict:
+    """backward_pass, from arguments as people write them, with recording set to create_graph."""
+    roots = as_sequence(tensors)
+    given = as_sequence(grad_tensors) or (None,) * len(roots)
+    targets = None if inputs is None else {edge_of(target) for target in inputs}
+    keep = create_graph if retain_graph is None else retain_graph
+    as_tensors = create_graph or bool(state.modes)
+    before = state.grad_enabled
+    state.grad_enabled = create_graph
+    try:
+        grads = starting_gradients(roots, given)
+        grads = grads if as_tensors else [grad.array for grad in grads]
+        return backward_pass([edge_of(x) for x in roots], grads, keep, as_tensors, targets)
+    finally:
+        state.grad_enabled = before
+
+
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    gradient is that of some number with respect to this tensor; a single element may leave it out,
+    which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph keeps what the graph has saved for another backward.
+    """
+    arrived = run_backward(self, gradient, retain_graph, create_graph, None)
+    for leaf, grad in arrived.items():
+        accumulate(leaf, grad)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
+
+    An input that the outputs do not depend on gives None with allow_unused=True, and zeros with
+    materialize_grads=True. The other arguments are those of `backward`.
+
+    Raises:
+        RuntimeError: as `backward`, or an input is unused and neither option is given.
+    """
+    targets = as_sequence(inputs)
+    found = run_backward(outputs, grad_outputs, retain_graph, create_graph, targets)
+    results = []
+    for number, target in enumerate(targets):
+        value = found.get(edge_of(target))
+        if value is None:
+            if not allow_unused and not materialize_grads:
+                raise RuntimeError(
+                    f"The differentiated Tensor at index {number} appears to not have been used "
+                    f"in the graph. Set allow_unused=True if this is the desired behavior."
+                )
+            if materialize_grads:
+                value = target.device.xp.zeros(target.array.shape, target.array.dtype)
+        if value is not None and not isinstance(value, Tensor):
+            value = wrap(target.device.xp.array(value), target.device)
+        if value is not None and target.is_leaf and target._hooks:
+            value = run_hooks(target._hooks, value, target.device)
+        results.append(value)
+    return tuple(results)
+
+
+class CustomFunction(Function):
+    """A function of a program's own. forward(ctx, ...) and backward(ctx, ...) are static methods on
+    Tensors. forward is not recorded; backward returns a gradient for each argument."""
+
+    takes_tensors = True
+
+    @classmethod
+    def apply(cls, *args):
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next(x.device for x in args if isinstance(x, Tensor))
+        with no_grad():
+            out = cls.forward(ctx, *args)
+        out = wrap(out.array, out.device) if any(out is x for x in args) else out
+        if any(ctx.needs_input_grad) and state.grad_enabled:
+            ctx.sequence_nr, ctx.outputs = next_sequence_nr(), [(out.array.shape, out.array.dtype)]
+            out._requires_grad, out._edge = True, (ctx, 0)
+        return out
+
+    @property
+    def saved_tensors(ctx):
+        return ctx.saved
+
+    def gradients(ctx, grads):
+        return type(ctx).backward(ctx, *grads)
 
 
 if __name__ == "__main__":
-    i, x = tensor([1, 2]), tensor([0.5, 1.5], requires_grad=True)
-    d = tensor([1.0, 2.0], dtype=as_dtype("float64"))
+    x = tensor([1.0, 2.0], requires_grad=True)
+    w = tensor([3.0, 4.0], requires_grad=True)
+    same = x + w  # Add hands one array to both of its inputs
+    (same + x + x).sum().backward()
+    print(x.grad.tolist(), w.grad.tolist())  # -> [3.0, 3.0] [1.0, 1.0]
 
-    print("step core04:", Add.apply(i, x).dtype, Div.apply(i, i).dtype)
-    # -> step core04: tinytorch.float64 tinytorch.float64
-    print("now:     ", (i + x).dtype, (i / i).dtype)
-    # -> now:      tinytorch.float32 tinytorch.float32
-    print((x * d).dtype, (i * 2).dtype, (i - 0.5).dtype, (2 / x).dtype, (1 - i).dtype)
-    # -> tinytorch.float64 tinytorch.int64 tinytorch.float32 tinytorch.float32 tinytorch.int64
-    print("a NumPy array:", np.array([1.0, 2.0]) * i, (i + np.array([1, 2])).dtype)
-    # -> a NumPy array: tensor([1., 4.]) tinytorch.int64
-    print("two numbers:", add(2, 3), add(2, 0.5).dtype)
-    # -> two numbers: tensor(5) tinytorch.float32
+    class Halves(Function):
+        """The first and the second half of x. The rule takes None for one that was not used."""
 
-    # The gradient has the type of its tensor.
-    Mul.apply(x, d).sum().backward()
-    print("step core04:", x.grad.dtype)  # -> step core04: tinytorch.float64
-    x.grad = None
-    loss = (x * d).sum()
-    loss.backward()
-    print("now:     ", x.grad.dtype, x.grad, "though the loss is", loss.dtype)
-    # -> now:      tinytorch.float32 tensor([1., 2.]) though the loss is tinytorch.float64
+        materialize_grads = False
 
-    def names(node):
-        """The names of a node and of all nodes behind it."""
-        behind = [edge[0] for edge in node.edges if edge and isinstance(edge[0], Function)]
-        return [type(node).__name__, *(name for each in behind for name in names(each))]
+        def forward(ctx, x):
+            n = len(x) // 2
+            return x[:n].copy(), x[n:].copy()
 
-    print(names(loss.grad_fn))  # -> ['Sum', 'Mul', 'Cast']
-    print("nothing to cast:", names((x + x).grad_fn))  # -> nothing to cast: ['Add']
-    whole = cast(x, as_dtype("int64"))
-    print("to integers:", whole, whole.requires_grad)  # -> to integers: tensor([0, 1]) False
+        def backward(ctx, first, second):
+            print("first:", first, " second:", second)
+            zeros = np.zeros(1, np.float32)
+            parts = [zeros if part is None else part for part in (first, second)]
+            return np.concatenate(parts)
+
+    first, second = Halves.apply(x)
+    second.register_hook(lambda g: g * 10.0)
+    (second + second + second).backward()  # -> first: None  second: [30.]
+    print(x.grad.tolist())  # -> [3.0, 33.0]
+
+    x.register_hook(lambda g: print("leaf:", g.tolist()))
+    y, unused = x * w, tensor([1.0, 2.0], requires_grad=True)
+    y.register_hook(lambda g: g + g)
+    slope, nothing = grad(y.sum(), [x, unused], materialize_grads=True, create_graph=True)
+    # -> leaf: [6.0, 8.0]
+    print(slope.requires_grad, nothing.tolist())  # -> True [0.0, 0.0]
+    print(grad(slope, w, tensor([1.0, 1.0])))  # -> (tensor([2., 2.]),)
+
+    for wrong in (
+        lambda: x.detach().backward(),
+        lambda: (x * w).backward(),
+        lambda: grad(x.sum(), unused),
+        lambda: x.detach().register_hook(print),
+    ):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(str(error)[:47])
+    # -> element 0 of tensors does not require grad and
+    # -> grad can be implicitly created only for scalar
+    # -> The differentiated Tensor at index 0 appears to
+    # -> cannot register a hook on a tensor that doesn't

@@ -14,7 +14,7 @@ Which type, if none is given? full takes the type of its value: 7 makes int64, T
 other three make the default float type: floats are mostly added to them later.
 
 A new tensor is a leaf (step 31b): `new_leaf` wraps the array and sets requires_grad, which has to
-be a flag (step core35).
+be a flag (step tensor09).
 
 The trap: in PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a
 program that reads it has a bug, and should have the same bug on every run.

@@ -9,7 +9,7 @@ of each place, and its column.
 
 Then f(r, c), with operations on whole tensors, computes the function at all places at once. Nothing
 is copied: each table is a view. The tensor is reshaped to one long dimension, [2, 1] and [1, 3],
-and expanded along the others (step core32).
+and expanded along the others (step tensor07).
 
 The trap is the order. In mathematics and matrices the first index is the row: indexing="ij",
 PyTorch's default. For pictures, x comes first and runs along a row: "xy", which is NumPy's default.

@@ -7,7 +7,7 @@ optimizer expects them, a program must write them there:
     y.fill_(7)      one number everywhere
     y.zero_()
 
-Such a write is an operation like any other (step core47): `overwrite` records it. The gradient goes
+Such a write is an operation like any other (step 66c): `overwrite` records it. The gradient goes
 to what was copied. The old values have no effect on the result, so their gradient is 0:
 
     y = a * 2;  y.copy_(b);  z = y * 10          dz/da = 0,  dz/db = 10

@@ -8,7 +8,7 @@ A wrapper around the network does both:
 
     at the start     broadcast the parameters and buffers of rank 0
     each call        broadcast the buffers: BatchNorm's statistics are not parameters, they drift
-    each gradient    a hook on the leaf (step core77) averages it as soon as it is complete
+    each gradient    a hook on the leaf (step engine09) averages it as soon as it is complete
 
 The program of one process stays as it is, apart from one line: model = DistributedDataParallel(
 model). The names in its state_dict begin with "module.", as PyTorch's do; save model.module to do

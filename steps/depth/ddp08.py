@@ -5,7 +5,7 @@ may hold the old .grad, for example to look at it later. That tensor is then out
 nothing says so: the demo keeps one, and gets a sum that was never averaged.
 
 So .grad stays the tensor that it was, and the averages are copied into it. The copy counts as a
-write (step core45). Programs that do not keep gradients can save it, and the memory of a second
+write (step 66a). Programs that do not keep gradients can save it, and the memory of a second
 set:
 
     gradient_as_bucket_view=False     .grad keeps its tensor, one copy

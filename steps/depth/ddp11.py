@@ -1,7 +1,7 @@
 """Step ddp11: find_unused_parameters: zeros for what a call does not use
 
 Step ddp10 refuses a network whose calls use only a part of it. To train it, the wrapper has to know
-which gradients will not come. The graph knows. After a call, the hooks' own search (step core77)
+which gradients will not come. The graph knows. After a call, the hooks' own search (step engine09)
 lists the leaves behind the result, and all other parameters count as ready, with zeros:
 
     process 0 used branch A:   A: g0    B: 0            averages:   A: g0 / 2

@@ -2,13 +2,13 @@
 
 PyTorch gives each function up to four names: asin, arcsin, asin_, arcsin_. The two with the
 underscore write the result into the memory of x. x.exp_() computes exp(x) and overwrites x with it.
-Step core47 made such forms one by one.
+Step 66c made such forms one by one.
 
 `attach` does both for every line of the table: the first name is the function's own, the others are
 aliases, and each has its in-place form.
 
 Here the choice between x and y (step elementwise01) matters. What backward needs must not be
-overwritten; if it was, check_saved raises an error (step core46):
+overwritten; if it was, check_saved raises an error (step 66b):
 
     exp kept its output.  y = exp(x), then x.sqrt_(): fine. x is not needed any more.
     sin kept its input.   y = sin(x), then x.sqrt_(): backward raises an error.

@@ -16,7 +16,7 @@ back to the shape of its input (step 36a).
 hypot is symmetric: hypot(a, b) is hypot(b, a). So one derivative is enough: `mirrored` makes the
 other one by exchanging the inputs.
 
-The inputs may have different types; the result has their common type (step core03). So `compute`
+The inputs may have different types; the result has their common type (step 61c). So `compute`
 now takes several inputs.
 
 The trap is the order of arguments: atan2(y, x), like in C, not (x, y).

@@ -8,7 +8,7 @@ elementwise08 takes tensors only. A power has two derivatives, and a number need
 So a line says how many of its inputs may be numbers: `numbers` is 0, 1 (the last) or 2 (either one,
 but one must be a tensor). NumPy gets the number as it is, and lets it take the type of the array.
 Where the result has another type, `as_type` casts both: n.pow(2.5) makes floats of an integer
-tensor (step core02).
+tensor (step 61b).
 
 An input may also be None, for an operand that is left out: a clamp, in step compare05, has two
 bounds and needs only one.

@@ -6,7 +6,7 @@ float32 as well, the rounding between them is not needed, and can do harm:
     log(sigmoid(-9.0)) in float16      -9.0, and not -9.0001: sigmoid was rounded first
     exp(12.0) in float16               inf: the largest number is 65,504
 
-A mode (step core41) sees all calls in a block of a program, and can change this. PyTorch's
+A mode (step 65d) sees all calls in a block of a program, and can change this. PyTorch's
 autocast, which is step amp01's topic, keeps results of exp, log, pow and a few others in float32.
 `compute` already has the float32 result, so a mode only has to name the operations: `stays_wide`
 asks every open mode whether its `wide` contains this one.
@@ -16,7 +16,7 @@ such as the variance of step reduce06, call `stays_wide` too.
 
 A result that already has its type needs no cast, so this is tested first.
 
-The trap: a float32 result in a program of halves makes its neighbours float32 too (step core02). A
+The trap: a float32 result in a program of halves makes its neighbours float32 too (step 61b). A
 mode that keeps too many results wide saves no memory.
 
 Changed: compute. New: stays_wide.

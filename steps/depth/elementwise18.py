@@ -8,7 +8,7 @@ does the same operations. The difference is where the numbers lie.
 gets it from memory and writes it back, and memory is slower than the arithmetic.
 
 So a large array is cut into chunks, and each chunk goes through the whole formula before the next
-one begins. A backend says how many elements a chunk has (`chunk_elements`, step core16); on a GPU
+one begins. A backend says how many elements a chunk has (`chunk_elements`, step device04); on a GPU
 it says None, because there each operation is a launch, and more of them cost more.
 
 The trap: the chunks are cut from one long row. reshape(-1) makes it, and copies an array that is

@@ -11,7 +11,7 @@ max_norm shortens the rows that are used, just before they are used:
 A row that is not used stays as it is, however long. norm_type says which norm: 2 by default.
 
 The trap: this writes into the weight itself during forward, without a gradient. A value computed
-from the weight before the call, and still waiting for its backward, is refused by step core46's
+from the weight before the call, and still waiting for its backward, is refused by step 66b's
 check.
 
 New: shorten_rows. Changed: embedding, Embedding.

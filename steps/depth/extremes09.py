@@ -3,7 +3,7 @@
 A tensor has had numel() since step 31a, and detach() since step 31d. Programs for PyTorch also
 write torch.numel(x) and torch.detach(x): most of PyTorch's methods are functions too. Where the
 function came first, tensor_method has attached it to Tensor. Here the methods came first, in the
-core. So each function calls its method, and `checked` (step core36) names an argument of a wrong
+core. So each function calls its method, and `checked` (step tensor10) names an argument of a wrong
 type.
 
 Programs ask questions as well, before they take a special way:

@@ -15,7 +15,7 @@ counts votes. src may be larger than the index; crop_to_index cuts off what no i
 The trap: where scatter writes to a place twice, one of the values remains, and which one is
 undefined. If both matter, use scatter_add.
 
-Each has an in-place form, with an underscore, made by `in_place` as in step core47.
+Each has an in-place form, with an underscore, made by `in_place` as in step 66c.
 
 Changed: flat_positions compares with the shape of src, too. New: crop_to_index, scatter,
 scatter_add, scatter_, scatter_add_.

@@ -15,7 +15,7 @@ Between two questions the handle lets another process have the core, with sched_
 
 The trap: the memory of a tensor belongs to the call until it is complete. A write in between sends
 old numbers, or new ones, or some of each. And the result is written in place, so it counts as a
-write (step core45): backward then sees that a saved tensor has changed. The group keeps the handles
+write (step 66a): backward then sees that a saved tensor has changed. The group keeps the handles
 that are not complete, so that their memory lives also if the program forgets them.
 
 (PyTorch: async_op=True, Work.)

@@ -13,7 +13,7 @@ with another type, and the result has to be written into the tensor:
     reduced     the `finish` of a reduction: an average is divided before it is stored
 
 The trap: once the call has begun, MPI may write into the tensor's own memory at any time. So
-`start` counts this write (step core45) at once, and not when the result has come. It does so after
+`start` counts this write (step 66a) at once, and not when the result has come. It does so after
 the call has begun, while the message travels: what happens then costs no time.
 
 Most sums need neither a conversion nor a division. all_reduce tests for this case first, and

@@ -9,7 +9,7 @@ pass puts each gradient back in its row, a scatter, and looks like one line too:
 In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss along two
 paths, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
 them all: the second write replaces the first, and NumPy says nothing. (Step 39b met this trap; its
-Index was laid aside in step core01 and begins again here.)
+Index was laid aside in step 61a and begins again here.)
 
 What we need is a scatter-add: read, add and write for one index after the other. NumPy calls it
 `add.at`. Choosing rows is also a product with a matrix P that has a single 1 in each row. That

@@ -7,7 +7,7 @@ With tensors, NumPy writes to places of the view:
     x[0, [1, 2]] = 5        view = x[0],      view.array[[1, 2]] = 5
 
 The value is a number or a tensor; it is broadcast, and takes the type of x. Then the write is
-counted (step core45), so that backward raises an error if a formula needs the old elements.
+counted (step 66a), so that backward raises an error if a formula needs the old elements.
 
 Two traps:
 
@@ -310,7 +310,7 @@ if __name__ == "__main__":
     # -> y[[0, 1]] = tensor([1, 2]): RuntimeError: index_put(): expected src of type ...
     # -> y[:] = [1.0, 2.0]: TypeError: can't assign a list to a tinytorch.float32 tensor
 
-    # The rules for leaves hold here too (step core49).
+    # The rules for leaves hold here too (step 66c).
     a = tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         a[0] = 1.0

@@ -7,7 +7,7 @@ The write needs a node in the graph:
     y = x, with y[key] = v        dL/dx = g, with zeros at key       what is replaced
                                   dL/dv = g[key], summed to v's shape       what replaces it
 
-With basic items the write goes into a view, which the graph can record already (step core53):
+With basic items the write goes into a view, which the graph can record already (step 67c):
 `assign`, with the value expanded to the view's shape. With tensors, IndexPut makes a copy of the
 view with the new elements, and the copy is assigned. Its backward is made of IndexPut and Index, so
 it can be differentiated again. Where nothing is recorded, NumPy writes as in step indexing13.

@@ -12,7 +12,7 @@ single tensor goes in, and a single tensor comes out. What is not a tensor is re
 derivative.
 
 The trap: a result that does not depend on one of the inputs. grad raises an error then (step
-core66), and the demo ends with it. Step jacobian03 decides what is right.
+65a), and the demo ends with it. Step jacobian03 decides what is right.
 
 Changed: call_on_leaves, vjp, jacobian. New: as_given, without_graph.
 Try: give jacobian a list of two tensors instead of a tuple. What comes back?

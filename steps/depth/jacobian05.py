@@ -5,7 +5,7 @@ a penalty on the slope makes a network smooth, and a physical law says what the 
 be. Then a gradient must flow through the Jacobian, to the input or to a weight. The demo tries it,
 and there is nothing to flow through.
 
-`create_graph=True` is what grad calls it (step core66): the backward pass is recorded as well. Two
+`create_graph=True` is what grad calls it (step 65a): the backward pass is recorded as well. Two
 more things are needed.
 
 - The outputs must stay connected. `without_graph` detaches them: a caller that has not asked

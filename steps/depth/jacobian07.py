@@ -17,7 +17,7 @@ differentiated, too.
 
 The trap is a matrix without a solution. If one row is a multiple of another, elimination divides by
 zero, and NumPy raises an error of its own, numpy.linalg.LinAlgError, which a program for PyTorch
-does not catch. translate_error (step core22) makes ours of it: LinAlgError, with the operation's
+does not catch. translate_error (step errors01) makes ours of it: LinAlgError, with the operation's
 name. A matrix that is nearly singular raises nothing, and gives numbers without meaning.
 
 In PyTorch these are torch.linalg.solve and torch.linalg.LinAlgError.

@@ -5,7 +5,7 @@ elements of y have changed: the parts show its memory. But step joining01 finds 
 all of them, where 10 is right for two. The graph does not know that a part is a view.
 
 `view = True` alone is not enough. A view has to name the call that makes it from its base
-(step core50), and that call is made again after a write. For a Reshape it is the Reshape. A Split
+(step 67a), and that call is made again after a write. For a Reshape it is the Reshape. A Split
 makes all parts, and to follow, a part needs a call that makes it alone:
 
     y.split([3, 2])  ->  part 0: Slice([0:3])      part 1: Slice([3:5])

@@ -2,7 +2,7 @@
 
 cat([counts, weights]) joins int64 and float32. NumPy makes float64 of them, and the rest of the
 program computes in float64, at half the speed and without a word. An addition would give float32
-(step core02). So all tensors are cast to their promoted type first: promote_types of the first two,
+(step 61b). So all tensors are cast to their promoted type first: promote_types of the first two,
 of that and the third, and so on. functools.reduce is this loop.
 
 Mistakes need clear errors as well. cat(a, b), without the brackets, takes b for a dimension. An

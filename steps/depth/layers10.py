@@ -15,7 +15,7 @@ than the input is broadcast: with shape [n, 1] it drops whole rows. Neighbouring
 equal, so dropping single ones hides little; step weightnorm01 drops whole channels.
 
 The trap of inplace: it may overwrite a value that an earlier node saved, and then backward raises
-an error (step core46). After a linear layer it is safe, because Addmm does not save its output.
+an error (step 66b). After a linear layer it is safe, because Addmm does not save its output.
 
 Changed: dropout, Dropout. New: check_probability, drop_units.
 Try: a mask of the shape (1, 3). Which numbers are dropped together?

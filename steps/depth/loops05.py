@@ -5,7 +5,7 @@ is a TypeError. They also compute all gradients of each call. The input of the f
 and needs none; in a network that is only tuned, weights are frozen. Each of these gradients is a
 product as large as a product of the forward pass, and it is thrown away.
 
-ctx.needs_input_grad (step core24) says which inputs need a gradient. What is not needed is not
+ctx.needs_input_grad (step 62b) says which inputs need a gradient. What is not needed is not
 computed, and backward returns None for it.
 
     input      dx W_ih             W_ih   dx^T input          b_ih, b_hh   sums of dx

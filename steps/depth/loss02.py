@@ -9,7 +9,7 @@ This is not an error, because some programs broadcast on purpose. But it is usua
 `pair`, which the losses of step loss01 now call, warns if the shapes differ.
 
     pair(input, target)     shapes: a warning, then broadcast
-                            types:  one for both, by the rules of step core03
+                            types:  one for both, by the rules of step 61c
                             integers: refused by mse_loss, since they have no gradient
 
 stacklevel=3 makes Python show the line that called the loss, not our own.

@@ -1,6 +1,6 @@
 """Step matmul01: The product of two matrices, again
 
-Step core01 laid the matrix product aside. Without it, a layer with m inputs and p outputs, for n
+Step 61a laid the matrix product aside. Without it, a layer with m inputs and p outputs, for n
 samples, is [n, m, 1] times [m, p], summed over m: n m p products are written to memory, to be read
 once. The demo measures what that costs. A matrix product adds them up where they arise, and
 training spends most of its time in it:

@@ -9,7 +9,7 @@ function here is MatMul with such a question in front. Skim them:
 
 check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
 not on the function that was called: there a 2-d matmul calls mm. And matmul writes to a given
-tensor, `out`, as step core63 has shown it.
+tensor, `out`, as step inplace07 has shown it.
 
 Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
 Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?

@@ -1,7 +1,7 @@
 """Step matmul08: Mixed types are allowed under autocast
 
 Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
-the rest in float32. To write a cast at each product is tedious, and a mode (step core41) can do it:
+the rest in float32. To write a cast at each product is tedious, and a mode (step 65d) can do it:
 it sees each call with its arguments, before the Function runs. The demo has such a mode in four
 lines. But it never gets to see a product of mixed types. check_operands of step matmul06 has
 refused it before.

@@ -10,7 +10,7 @@ runs before or after forward:
     register_forward_hook        hook(module, args, output)    after it; may replace output
 
 The value that a hook returns replaces the args or the output; None changes nothing. Registering
-returns a handle (step core69): handle.remove() removes the hook, and so does the end of a `with`.
+returns a handle (step 65c): handle.remove() removes the hook, and so does the end of a `with`.
 
 Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
 its own.

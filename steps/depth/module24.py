@@ -15,7 +15,7 @@ backward of the module has not begun. grad_output is a tuple, since a module may
 outputs (step module25). What the hook returns takes its place; None leaves it as it is. Hooks get
 Tensors and not arrays, hence takes_tensors.
 
-A hook on a tensor (step core69) would see the same gradient, but has to be registered anew in each
+A hook on a tensor (step 65c) would see the same gradient, but has to be registered anew in each
 forward. The hook of a module stays.
 
 The trap: under no_grad there is no graph, and no gate.

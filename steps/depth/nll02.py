@@ -14,7 +14,7 @@ would be a constant of the graph, and the second derivative 0. So backward on Te
 softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
 chooses between the two by the type of g.
 
-`saves = 0, 1` names the inputs that are kept: a shortcut, which changes no result (step core59).
+`saves = 0, 1` names the inputs that are kept: a shortcut, which changes no result (step node02).
 `wide` computes halves as float32, as in step reduce04.
 
 PyTorch: nn.functional.nll_loss, cross_entropy.

@@ -4,7 +4,7 @@ No new idea. Skim it: the demo shows each piece at work.
 
 - instance_norm is the batch_norm of each image alone: [n, channels, ...] as [1, n * channels, ...].
   The running averages, which it may have, move towards the mean of the images.
-- float16 and bfloat16 are computed as float32, and rounded once (step core05). Their weights may be
+- float16 and bfloat16 are computed as float32, and rounded once (step 61e). Their weights may be
   float32; then the running averages are float32 as well.
 - A batch [n, channels] has rows of one number, the slowest rows that there are. It is turned.
 - An empty batch leaves the averages as they are.

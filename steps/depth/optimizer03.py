@@ -160,7 +160,7 @@ if __name__ == "__main__":
     refused(lambda: optimizer.add_param_group([weight]))
     # -> TypeError: param_group must be a dict, but got <class 'list'>
 
-    # A result that keeps its gradient (step core68) may be moved: the program wants it.
+    # A result that keeps its gradient (step 65b) may be moved: the program wants it.
     result = weight * 2
     result.retain_grad()
     print(len(SGD([result]).param_groups))  # -> 1

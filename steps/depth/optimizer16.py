@@ -2,7 +2,7 @@
 
 A schedule has to detect whether a step was made (step schedule05). A monitor needs the gradients
 before a step. Neither of them should change the optimizer or the loop. So an optimizer has hooks,
-as tensors (step core69) and modules (step module22) have: functions that it calls before and after
+as tensors (step 65c) and modules (step module22) have: functions that it calls before and after
 a step.
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)

@@ -20,7 +20,7 @@ the mask has to be -inf, which is why the attention takes a mask of booleans and
 itself.
 
 NumPy's tril makes a matrix of a vector, silently; PyTorch refuses a vector, and so do we. tril_ and
-triu_ write into the tensor, by in_place of step core47.
+triu_ write into the tensor, by in_place of step 66c.
 
 New: Triangle, tril, triu, tril_, triu_.
 Try: let backward use the other name, triu for tril. Which elements are right even then?

@@ -5,7 +5,7 @@ x.select(1, 4) of a matrix with four columns fails, and NumPy's message speaks o
 matrix says that "zip() argument 2 is longer than argument 1", which is true and does not help.
 
 Slice.forward catches NumPy's IndexError and puts it into our words. Function.apply does so only for
-ValueError and TypeError (step core23). `from None` hides the first error: it would say the same
+ValueError and TypeError (step errors02). `from None` hides the first error: it would say the same
 thing twice. repeat counts its sizes before it starts.
 
 The trap: a number has no dimensions, so the key of its select is (..., 0) for any `dim`, and NumPy

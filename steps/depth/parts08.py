@@ -13,7 +13,7 @@ So Slice gets a `name`, which says what PyTorch's last node for this key is call
 
 The trap: a number from elsewhere is not always an int. A loop over an array of indices gives
 np.int64, whose type is not found among the names, and the select is called a slice. as_integer
-(step core35) makes an int of it, and refuses 1.0, which is a mistake more often than an index.
+(step tensor09) makes an int of it, and refuses 1.0, which is a mistake more often than an index.
 
 Changed: select. New: Slice.name.
 Try: take as_integer out of select. Which two lines change?

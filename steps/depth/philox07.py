@@ -10,7 +10,7 @@ Functions that fill a tensor in place, and return it, end in an underscore like 
     w.normal_(0, 0.02)      mean + std z
     w.exponential_(4)       -log(1 - u) / 4       waiting times, 1/4 on average
 
-These are in-place writes, so the rules of step core49 hold. A leaf that requires gradients may be
+These are in-place writes, so the rules of step 66c hold. A leaf that requires gradients may be
 filled only under no_grad(). Elsewhere, the old elements have no part in the result, so no gradient
 goes back to them: `overwrite` records that.
 

@@ -13,7 +13,7 @@ to count along each dimension, and the table of all counts is an outer product. 
 without padding all counts are equal, and the division stays one by a number.
 
 The trap is float16: a sum of a large window is far above its mean. 64 x 64 ones add up to 4,096,
-and float16 counts one by one only up to 2,048. As everywhere (step core05), halves are added as
+and float16 counts one by one only up to 2,048. As everywhere (step 61e), halves are added as
 float32 and rounded once, at the end.
 
 Changed: avg_pool; pooling_windows also returns the numbers of each dimension. New: window_counts.

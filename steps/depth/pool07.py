@@ -15,7 +15,7 @@ Some arguments make no sense: a stride of 0, or a kernel larger than the image. 
 complain. A negative number of outputs makes an empty slice, and an empty picture goes on through
 the network. PyTorch also refuses a padding of more than half a kernel: such windows would see only
 the border. All is checked in one place, where the sizes are known. And the two flags have to be
-flags (step core35): ceil_mode=3 would add a window or two.
+flags (step tensor09): ceil_mode=3 would add a window or two.
 
 Changed: pooling_windows, windows_of, avg_pool, max_pool.
 Try: leave out the line `out -= ...`, and see what the window that sees nothing gives.

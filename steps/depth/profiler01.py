@@ -4,7 +4,7 @@ A training step takes 5 ms. Which of its operations should be made faster? A gue
 in the demo, two layers differ by one size, and one takes nearly all the time. To measure it with a
 stopwatch in the program, you would have to change every line of it.
 
-A function mode (step core41) sees each call of an operation before it runs, in whatever module the
+A function mode (step 65d) sees each call of an operation before it runs, in whatever module the
 call stands. So a profiler takes fifteen lines:
 
     start = clock();  result = function.apply(*args);  times[name] += clock() - start

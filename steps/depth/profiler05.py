@@ -1,11 +1,11 @@
 """Step profiler05: The backward pass, node by node
 
 The profiler of step profiler04 is of little use for training. While its mode is open, backward()
-works on Tensors for it (step core41): the table gains rows, aten::mul and aten::sum, but they do
+works on Tensors for it (step 65d): the table gains rows, aten::mul and aten::sum, but they do
 not say which layer they belong to. And the profiler changes what it measures: the demo's backward
 pass takes several times as long as without the profiler.
 
-So the profiler becomes a NodeMode (step core76). Backward stays on arrays, and each of its nodes is
+So the profiler becomes a NodeMode (step engine08). Backward stays on arrays, and each of its nodes is
 an event with PyTorch's name:
 
     aten::mul       a call in the forward pass

@@ -9,7 +9,7 @@ its own.
     generator=          a generator belongs to one device, and another device refuses it
 
 HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
-draws on the device (Backend.random_source of step core16). The demo registers a toy of this kind,
+draws on the device (Backend.random_source of step device04). The demo registers a toy of this kind,
 and step philox06 a real one.
 
 The trap: a seed fixes the numbers, not their use. With two devices, or other shapes, the same seed

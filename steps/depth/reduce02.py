@@ -18,7 +18,7 @@ attaches our functions as methods, lets them take NumPy's names too. (So does Py
 
 The trap: True is an integer in Python, so sum(x, True) would be sum(x, 1). And 1 counts as true, so
 sum(x, 0, 1), where (0, 1) was meant, would keep dimension 0. Both are refused: the first as a dim,
-the second as a flag (step core35). All reductions go through `reduction`, so keepdim is checked
+the second as a flag (step tensor09). All reductions go through `reduction`, so keepdim is checked
 there.
 
 Changed: reduced_dims, sum, mean. New: normalize_dim, normalize_dims, reduction.

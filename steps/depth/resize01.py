@@ -9,9 +9,9 @@ place in the graph.
                                                        Exp
 
 So one function makes all of the in-place forms: call the view, become it. A tensor that is a view
-itself becomes another view of its base (`_view`, step core50).
+itself becomes another view of its base (`_view`, step 67a).
 
-The trap: it counts as a write (bump_version, step core45). What backward has saved had the other
+The trap: it counts as a write (bump_version, step 66a). What backward has saved had the other
 shape, so a value that exp has saved must not be used after it.
 
 (In PyTorch all views have such a form whose name does not need sizes.)

@@ -2,7 +2,7 @@
 
 Take the first row of a square, and then transpose the square itself with t_ of step resize01. The
 row is a view, and remembers how to make itself anew from its base: element 0 along dimension 0.
-When the base is written afterwards, the row follows (step core52), and element 0 of the transposed
+When the base is written afterwards, the row follows (step 67b), and element 0 of the transposed
 square is its first column. The demo's row keeps the numbers [20, 40], but its gradient goes to the
 column, and there is no error:
 

@@ -5,7 +5,7 @@ The rest that a PyTorch program may expect of these layers; no new idea, skim it
     batch_first          [batch, time, size], as people like to write it. Only input and output
                          turn; the states do not.
     [time, size]         a single text without a batch
-    float16, bfloat16    computed as float32 and rounded once, at the end (step core05)
+    float16, bfloat16    computed as float32 and rounded once, at the end (step 61e)
     flatten_parameters   does nothing; in PyTorch it puts the weights in a row for cuDNN
     refusals             wrong types of arguments, sizes, shapes, states, with PyTorch's types of
                          errors; proj_size (an LSTM whose h is made smaller by a matrix) is refused

@@ -24,7 +24,7 @@ broadcast it without a word if it could, so the shapes are compared.
 and the code after it puts the numbers back.
 
 The trap: array[...] = part goes past the tensor, so nothing counts the write. A saved value would
-not notice that it has been overwritten (step core46), and a gradient would silently be wrong. So
+not notice that it has been overwritten (step 66b), and a gradient would silently be wrong. So
 bump_version counts it. (torch.optim has an option for the same aim, `foreach`.)
 
 New: FlatParameters.

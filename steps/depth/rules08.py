@@ -17,7 +17,7 @@ place, through a view: reshape(-1) of an array whose elements lie in order does 
     larger                 written where it is, in chunks
 
 On a GPU each operation is a launch, and the memory is fast: there one chunk is best. The Backend
-says so, with chunk_elements = None (step core16).
+says so, with chunk_elements = None (step device04).
 
 The trap: a large parameter may be transposed. Its elements do not lie in order, and reshape(-1)
 would copy: the step would be written into the copy, and lost. Such a one is packed, whatever its

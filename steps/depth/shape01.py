@@ -13,7 +13,7 @@ how far to walk in memory for one step in each dimension:
 A new shape and new strides for the same memory are a view: no element is moved. So reshape computes
 nothing, and neither does its gradient, which gets the old shape back.
 
-A write into a view is a write into x. The core was built for that (steps core50 and core52): `view
+A write into a view is a write into x. The core was built for that (steps 67a and 67b): `view
 = True` is all that an operation has to say, and the graph follows.
 
 The trap: one size may be -1 and follows from the others. It follows also if you have miscounted the

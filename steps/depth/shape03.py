@@ -11,7 +11,7 @@ Two answers, and PyTorch has both:
     x.reshape(6)     a view if possible, else a copy: for those who only read
 
 `view` need not work out from the strides what is possible. It lets reshape do its work and asks
-whether the result shows x's memory: only then it has a base (step core50).
+whether the result shows x's memory: only then it has a base (step 67a).
 
 A tensor whose elements lie in memory row by row, without gaps, is called contiguous. Of such a
 tensor each shape is a view. `contiguous()` makes one: x itself if it is contiguous, else a copy.

@@ -11,7 +11,7 @@ Each operation checks what it alone can know, before the array library is asked:
     permute              each dimension exactly once
     flatten              the start is not after the end
 
-translate_error is the place for what forward raised (step core23): it sees the error and the
+translate_error is the place for what forward raised (step errors02): it sees the error and the
 arguments.
 
 Two rare cases belong here. A tensor of 0 dimensions is treated as if it had one (step reduce02), so

@@ -20,7 +20,7 @@ is last, and first in a falling order.
 The trap: sorting -x gives no falling order. nan stays last, and the smallest integer has no
 negative.
 
-Every order is stable here, also without `stable=True`. Both options have to be flags (step core35):
+Every order is stable here, also without `stable=True`. Both options have to be flags (step tensor09):
 in sort(x, 0, 1), a second dimension may have been meant.
 
 Changed: ArgSort.forward, argsort, sort. New: stable_order.

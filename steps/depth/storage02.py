@@ -13,7 +13,7 @@ So a view costs a few small numbers, whatever the size of the tensor. A write th
 in all, since there is only one storage.
 
 The traps. A view of three numbers can keep a storage of millions alive. And a write through a view
-of stride 0 changes several elements at once; step core56 refuses it.
+of stride 0 changes several elements at once; step inplace03 refuses it.
 
 PyTorch: views; a base tensor and its views have the same untyped_storage().
 

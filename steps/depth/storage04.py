@@ -4,14 +4,14 @@ Under a Tensor lies a NumPy array. stride() and shape show two of the four thing
 Where are the other two, the storage and the offset?
 
 A view in NumPy knows the array that it is a view of (`base`), and storage_of follows that to the
-array which owns the memory (step core45 counts writes there). What is still needed is its memory as
+array which owns the memory (step 66a counts writes there). What is still needed is its memory as
 a flat row, whatever its shape and order. If the owner has the strides of some order, its elements
 fill the places from 0 to the sum of (size - 1) * stride: memory_of makes a view of one dimension of
 it.
 
 The offset is a difference of addresses: that of the first element of the array, minus that of the
 first element of the memory, in bytes; divided by the size of an element. Each backend knows how to
-ask its arrays for an address (Backend.address of step core16).
+ask its arrays for an address (Backend.address of step device04).
 
 With these, two tensors can be compared: if the memory begins at the same address, one is a view of
 the other, or both of a third.

@@ -1,7 +1,7 @@
 """Step storage05: Storages: the memory as values and as bytes
 
 memory_of of step storage04 gives an array, and a write to it goes unnoticed: it is not counted
-(step core45), so backward does not know that a saved value was overwritten. Programs that look at
+(step 66a), so backward does not know that a saved value was overwritten. Programs that look at
 the memory, to save or to share it, get an object instead, the storage:
 
     t.storage()            the memory as values of t's type                  TypedStorage

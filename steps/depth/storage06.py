@@ -1,7 +1,7 @@
 """Step storage06: Storages on other devices, and how they print
 
 A storage on a GPU cannot be written to a file, nor compared with one in the host's memory: its
-address belongs to the other device. `to` copies it, as Tensor.to does (step core11): through the
+address belongs to the other device. `to` copies it, as Tensor.to does (step 63b): through the
 host's memory, from_numpy on one side and to_numpy on the other. On its own device it is the storage
 itself, not a copy. cpu() and cuda() are its short forms.
 

@@ -1,7 +1,7 @@
 """Step storage10: Writes to overlapping windows are refused
 
 A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
-views. CopySlices (step core53) handles this: the new base is the old one with a part replaced. That
+views. CopySlices (step 67c) handles this: the new base is the old one with a part replaced. That
 works for windows side by side. With windows that overlap, the result in memory depends on the order
 of the writes, and the gradient is wrong without a warning (the demo shows both):
 
@@ -263,7 +263,7 @@ if __name__ == "__main__":
     y.sum().backward()
     print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
 
-    # Views made before the write follow it (step core52).
+    # Views made before the write follow it (step 67b).
     x.grad = None
     y = x * 1
     before = y.unfold(0, 2, 2)

@@ -8,7 +8,7 @@ be analysed once, and then run faster. A compiler does that, and this stage buil
 
 First, the compiler has to know what the program does. The source text is a poor place to look: it
 has loops, `if`s, modules in modules, and functions from other files. But all of it ends in calls of
-Functions, and a mode sees each call (step core41). So run the program once, and record the calls.
+Functions, and a mode sees each call (step 65d). So run the program once, and record the calls.
 The record is called a trace.
 
 A trace has no loops and no `if`s, only what was executed. A layer that is applied three times is

@@ -1,7 +1,7 @@
 """Step tracer05: The array library's functions, on tracers
 
 The tracer of step tracer04 knows + and *, but np.exp(tracer) fails: NumPy does not know this class.
-A Function's formula does not call NumPy by name, though. Since step core11 each Function computes
+A Function's formula does not call NumPy by name, though. Since step 63b each Function computes
 with `ctx.xp`, the array library of its tensors, so that it works with other libraries. Here is one
 more such library: a module object whose functions take tracers.
 

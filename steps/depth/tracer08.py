@@ -1,12 +1,12 @@
 """Step tracer08: A tracing device: every formula records itself
 
-We have an array type, and a library of functions for it. Together they are a backend (step core10).
+We have an array type, and a library of functions for it. Together they are a backend (step 63a).
 Register it under the name `traced`, and a tensor can be on that device:
 
     x = a tensor on `traced`
     y = log_softmax(gelu(x), dim=1)        each Function computes with ctx.xp: our TracedModule
 
-The graph now has multiply, max, subtract, exp, sum and log. Since step core11, formulas do not know
+The graph now has multiply, max, subtract, exp, sum and log. Since step 63b, formulas do not know
 which library computes them, so the same text serves NumPy and CuPy. Now it serves a third library,
 which records what it computes. The demo sends 20 operations of the package through it, and none of
 them had to be changed.

@@ -6,7 +6,7 @@ a backward already, a formula in terms of ctx.xp, and the engine only carries ar
 backward to the next. So run the engine while the trace is open, with tracers as gradients:
 
     roots       the result of the function; a tracer stands for its gradient
-    engine      unchanged (step core66)
+    engine      unchanged (step 65a)
     targets     the sources that require a gradient
 
 No new derivative is needed. The demo captures a network with its loss: one graph computes the loss

@@ -23,7 +23,7 @@ The trap is an argument that the result does not depend on. It has no gradient, 
 zeros, so `finish` takes it from `wanted`.
 
 To look at a graph there are two more tools. `users` lists for each node the nodes that use its
-result, and `dot` draws a graph in the language of Graphviz (step core93).
+result, and `dot` draws a graph in the language of Graphviz (step graph02).
 
 (PyTorch: torch.fx.Graph.eliminate_dead_code, and Node.users.)
 

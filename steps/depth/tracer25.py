@@ -9,7 +9,7 @@ device="cpu". zeros(3) is a "constant" then, and rand(3) a "random" node. In the
 carry the label of the Function that was called before them (`Add` at the zeros of the demo), or
 none.
 
-Modes: autocast computes products in float16, and casts the operands first. The modes of step core41
+Modes: autocast computes products in float16, and casts the operands first. The modes of step 65d
 are a stack: the innermost sees a call first, the outermost last. The trace's mode was the innermost
 and saw no cast. Now it is the outermost, so what reaches it has been cast:
 

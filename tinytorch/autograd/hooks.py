@@ -7,9 +7,6 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 
-Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
-Tensor._hooks = None  # of a leaf: called with each of its gradients
-Tensor._after_hooks = None  # of a leaf: called when its grad has been added to
 Tensor.retains_grad = False
 
 

@@ -59,6 +59,7 @@ class Function:
     # whose roles never change declares them; for the others they are found when a call is recorded.
     saves: Sequence[int | None] | None = None
     input_shapes: list | None = None  # where an input was broadcast
+    hooks: dict | None = None  # {output number: hooks on the gradient of this output}
     materialize_grads = True  # backward gets zeros for an output that was not used
     plain = True  # backward takes one array, and returns what the edges need: the usual case
 

@@ -77,6 +77,8 @@ class Tensor:
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     _view = None  # of a view: how it came from its base (see autograd/views.py)
     _grad = None
+    _hooks = None  # of a leaf: called with each of its gradients
+    _after_hooks = None  # of a leaf: called when its grad has been added to
     # An edge of the graph may end at a leaf, which stands there for a node.
     sequence_nr = None
     several = False

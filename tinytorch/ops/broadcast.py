@@ -122,7 +122,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
         raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
     if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
+        input = input.to(int64)  # integers and booleans are added up as int64
     return SumTo.apply(input, size)
 
 

@@ -323,7 +323,7 @@ def codes_of(theirs: dict, name: str) -> set:
     for each in classes:
         classes += each.__subclasses__()
     codes = [_codes(vars(each).values()) for each in (*classes, *value.__mro__[1:])]
-    return set().union(*codes[: len(classes)]) or next(filter(None, codes))
+    return set().union(*codes[: len(classes)]) or next(filter(None, codes), set())
 
 
 def _codes(values) -> set:

@@ -129,7 +129,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64

@@ -707,6 +707,13 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that leaves an array of this type as it is: NumPy's own numbers widen it,
+    and Python's do where NumPy does not know the type, bfloat16."""
+    number = number.item() if isinstance(number, np.generic) else number
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -718,7 +725,7 @@ def operands(a, b, floating=False):
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")

@@ -10,8 +10,8 @@ operands() brings both to the type of the result before NumPy sees them:
     tensor and number      the tensor is cast; the number stays a number, of Python's
     tensor and array       an array of NumPy counts as a tensor
 
-number_like sees to the number: a float32 array times np.float64(0.1) is float64 for NumPy, and for
-bfloat16 even Python's 0.1 is too much.
+A float32 array times np.float64(0.1) is float64 for NumPy, so operands makes a Python number of it.
+A bfloat16 array is widened even by Python's 0.1: number_like makes a bfloat16 of it.
 
 1 / 2 is not an integer. So division says floating=True, and integers become the default type.
 
@@ -621,9 +621,7 @@ def to(x, dtype):
 
 
 def number_like(number, dtype):
-    """The number as one that leaves an array of this type as it is: NumPy's own numbers widen it,
-    and Python's do where NumPy does not know the type, bfloat16."""
-    number = number.item() if isinstance(number, np.generic) else number
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
     return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
 
 
@@ -635,6 +633,7 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype

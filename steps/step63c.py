@@ -752,9 +752,7 @@ def clone(x):
 
 
 def number_like(number, dtype):
-    """The number as one that leaves an array of this type as it is: NumPy's own numbers widen it,
-    and Python's do where NumPy does not know the type, bfloat16."""
-    number = number.item() if isinstance(number, np.generic) else number
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
     return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
 
 
@@ -766,6 +764,7 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype

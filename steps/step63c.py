@@ -432,8 +432,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    xp = cpu.xp
-    device = cpu
     saved = ()
     input_shapes = None  # of an elementwise call: the shape of each input, None for a number
 
@@ -707,6 +705,7 @@ class Transfer(Function):
 def on_one_device(args):
     """args with the 0-d tensors of the CPU on the device of the others, or RuntimeError."""
     tensors = [x for x in args if isinstance(x, Tensor)]
+    # The devices of the others: the keys of a dict, which are in order and each there once.
     others = {x.device: None for x in tensors if x.ndim > 0 or x.device is not cpu}
     if len(others) > 1:
         raise RuntimeError(

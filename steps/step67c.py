@@ -248,7 +248,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""

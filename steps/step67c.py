@@ -22,14 +22,16 @@ is CopySlices once more, so the second derivative is there, too. The other views
 by themselves (step 67b), and so does the view that was written. Only a base that is a leaf refuses,
 as it does itself (step 39d): it would become a result, and get no gradient any more.
 
-So `table[1] *= w` is a formula like any other: what one writes down is what is differentiated. The
-trap that is left is a list of Python's own. `rows = list(table); rows[0] = w` changes the list, not
-the table.
+So `row *= w` is a formula like any other: what one writes down is what is differentiated. Under
+no_grad nothing is recorded, and only the memory changes. (`table[1] = w` needs one method more,
+__setitem__, which the package has.)
+
+The trap: part_of(g) shows memory of g, and other nodes may hold g too. Nothing may write into it.
 
 PyTorch: the node has the same name.
 
 Changed: assign. New: CopySlices.
-Try: write zeros into g itself, CopySlices on g instead of the clone. Which gradient shows it?
+Try: write zeros into g itself, with CopySlices on g in place of the clone. Why does NumPy refuse?
 """
 
 import contextlib
@@ -1105,7 +1107,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = GradMode.enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -1200,10 +1203,15 @@ if __name__ == "__main__":
     (second.sum() + first.sum() * 10.0).backward()
     print("the views follow:", x.grad.tolist())  # -> the views follow: [[10.0, 10.0], [5.0, 6.0]]
 
+    row = x[0]
     try:
-        x[0].mul_(2.0)
+        row.mul_(2.0)
     except RuntimeError as error:
         print(str(error)[:14])  # -> a view of a le
+
+    with no_grad():
+        row.mul_(2.0)  # nothing is recorded: only the memory changes
+    print(x.tolist(), x.is_leaf)  # -> [[2.0, 4.0], [3.0, 4.0]] True
 
     # A column, in a plain table.
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -10,7 +10,8 @@ the way must be finer. So halves (floats of 16 bits) are added up as float32, an
 rounded once. GPUs and PyTorch do the same.
 
 (NumPy adds a row of memory in pairs, which hides the fault. Along a column it adds one row after
-the other. So the same numbers give two sums, depending on how they lie in memory.)
+the other. So the same numbers give two sums, depending on how they lie in memory. In a product of
+half matrices it adds as float32 already.)
 
 Integers have the opposite trouble: a sum of bytes does not fit into a byte. NumPy makes it a
 uint64, which is not one of our types. As in PyTorch, integers are added up as int64.

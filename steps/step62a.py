@@ -12,7 +12,7 @@ There are two ways out. x.numpy() shares; x.tolist() and x.item() copy, as Pytho
 
 x.numpy() is refused where sharing would do harm. A graph does not see a write into the array, and
 its gradients would be wrong without any error. So a tensor that requires gradients has to be
-detached first, which force=True does, unless nothing is recorded.
+detached first; force=True does it. Under no_grad it need not be.
 
 Between tensors x.detach() shares, and x.clone() copies. Until now the framework copied a gradient
 by x + 0. But that is an addition: the graph gets a node Add, and for booleans the result is int64.

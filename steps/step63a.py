@@ -167,7 +167,7 @@ def can_cast(from_, to):
     return from_.category <= to.category
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass  # it writes __init__, with these three attributes as parameters
 class Backend:
     """An array library: its module with NumPy's function names, and the ways from and to NumPy."""
 
@@ -184,7 +184,7 @@ class Device:
 
     known = {}
 
-    def __new__(cls, type):
+    def __new__(cls, type):  # what Device(type) returns: a new object, or the one there is
         if isinstance(type, Device):
             return type
         if type not in cls.known:

@@ -1061,7 +1061,7 @@ if __name__ == "__main__":
     class Box:
         """An array of another library. It mixes with numbers and Boxes, and with nothing else."""
 
-        __array_ufunc__ = None
+        __array_ufunc__ = None  # NumPy's functions and operators refuse it
 
         def __init__(self, array):
             self._array = np.array(array)  # stands for memory that NumPy cannot read
@@ -1069,7 +1069,7 @@ if __name__ == "__main__":
         def __array__(self, *args, **kwargs):
             raise TypeError("implicit conversion to a NumPy array is not allowed")
 
-        def __getattr__(self, name):  # shape, dtype, sum, reshape, ...
+        def __getattr__(self, name):  # for what Box does not define: shape, dtype, sum, ...
             value = getattr(self._array, name)
             if callable(value):
                 return boxed(value)
@@ -1092,6 +1092,7 @@ if __name__ == "__main__":
             return tuple(opened(part) for part in x)
         return x._array if isinstance(x, Box) else x
 
+    # Give Box each of these operators, x + y is x.__add__(y), and the library these functions.
     operators = "add radd sub rsub mul rmul truediv rtruediv neg matmul eq gt getitem setitem len"
     for name in operators.split():
         setattr(Box, f"__{name}__", boxed(getattr(np.ndarray, f"__{name}__")))

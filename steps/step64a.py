@@ -1,24 +1,24 @@
 """Step 64a: Several results of one call
 
 Stage 12 is about the graph at work: functions of your own, gradients on demand, what is freed when,
-hooks, and writing in place. It goes on from step 62b; nothing of it needs a second device.
+hooks, and writing in place. It goes on from step 62b, without devices.
 
 Batch normalisation needs the variance of a batch and its mean. The variance needs the mean too, so
 two functions compute it twice. One call could give both. But forward returns one array, and of a
 tuple NumPy makes one array with a new dimension.
 
-So each result of a call becomes a tensor of its own. An edge says which one it is:
+So each result of a call becomes a tensor of its own. An edge says which one; until now its number
+was always 0:
 
     v, m = var_mean(x)         v: (node, 0)      m: (node, 1)
 
-The number in an edge was always 0 until now. backward gets one gradient for each result. They
-arrive one after the other, each perhaps in several parts, and the pass keeps them in a list for
-each node. When does the node run? When it leaves the heap: all calls that used v or m are newer, so
-they have run by then.
+backward gets one gradient for each result. They arrive one after the other, and the pass keeps them
+in a list for each node. The node runs when it leaves the heap: all calls that used v or m are newer
+and have run by then.
 
 A result that was not used does not change the loss, so its gradient is zero. input_gradients, the
 part of the pass that deals with one node, fills such gaps with zeros of the shape and type that the
-node has noted. A formula need not know about it.
+node has noted.
 
 A saved value may be any of the results: its role is ~k for result k, where it was always ~0 (step
 32e). Here m is saved, so that the derivative of the derivative finds its way.

@@ -1,13 +1,12 @@
 """Step 65a: grad() returns gradients
 
-x.backward() answers one question: what are the gradients by *all* leaves? And it adds the answer to
-their .grad. Take the formula of step 30, which contains a gradient:
+y.backward() adds the gradients by *all* leaves to their .grad. Take the formula of step 30, which
+contains a gradient:
 
     y.backward(create_graph=True); g = x.grad; x.grad = None; (g * g).backward()
 
 Forgetting `x.grad = None` is the trap of step 30. And every other leaf that y depends on has got a
-.grad too: the demo finds 5 in w.grad, which the next update would use. What is needed is a
-function:
+.grad too: the demo finds 5 in w.grad, which the next update would use. A function is needed:
 
     (g,) = grad(y, x, create_graph=True)
 
@@ -15,9 +14,8 @@ It leaves every .grad as it is. And x may be any tensor of the graph, not only a
 comes by the result of a call as an edge, (node, output number). So `targets` are edges, and the
 pass notes the gradient that arrives at each of them.
 
-outputs may be several. The heap simply begins with more than one node, and what they share is gone
-through once. Since derivatives are linear, the result is that of their sum. Now four functions are
-around one pass:
+outputs may be several. The heap begins with more than one node, and what they share is gone through
+once. Since derivatives are linear, the result is that of their sum. Four functions make one pass:
 
     backward, grad  ->  run_backward (checks, and what to start with)  ->  backward_pass (the heap)
                                                           ->  input_gradients (one node)

@@ -1168,8 +1168,3 @@ if __name__ == "__main__":
         z.backward()
     except RuntimeError:
         print("the graph of y is freed")  # -> the graph of y is freed
-    shared = x * x
-    y, z = (shared * 2.0).sum(), (shared * 3.0).sum()
-    x.grad = None
-    (y + z).backward()
-    print("together:", x.grad.tolist())  # -> together: [10.0, 20.0]

@@ -4,7 +4,8 @@ How many multiplications does a network need? Which of its calls should run in h
 answer such questions a program has to see each call before it runs. Today that means editing
 Function.apply, once for each question.
 
-All calls go through apply, so one test there serves every such program:
+The calls of all operations go through it, so one test there serves every such program. (A
+CustomFunction has an apply of its own: a mode sees the operations in it.)
 
     x * y  ->  mul  ->  Mul.apply  ->  mode.call(Mul, (x, y))  ->  Mul.apply  ->  Mul.forward
 
@@ -14,8 +15,8 @@ the call, it calls function.apply(*args). Several may be open, and the last one 
 While one is open, backward works on Tensors, so that the mode sees its calls too.
 
 The demo counts the multiplications of a network of two layers: forward, and forward with backward.
-The first rule of thumb about training comes out: backward costs twice as much as forward, less what
-the first layer saves (step 62b).
+A rule of thumb comes out: backward costs twice as much as forward, less what the first layer saves
+(step 62b).
 
 The trap: a mode that computes something itself would be called for its own computation, without
 end. So call_through_mode takes it off the list while it works.
@@ -1190,7 +1191,7 @@ if __name__ == "__main__":
 
         def call(self, function, args):
             print(function.__name__, *[x.tolist() for x in args if isinstance(x, Tensor)])
-            return function.apply(*args)
+            return super().call(function, args)  # goes on with the call as it is
 
     class Twice(FunctionMode):
         """Doubles the result of each Add. Its own Mul meets only the modes outside."""
@@ -1239,5 +1240,3 @@ if __name__ == "__main__":
         print(f"{mode.count} multiplications")
         # -> 151552 multiplications
         # -> 323584 multiplications
-    with FunctionMode():  # the base class goes on with the call as it is
-        print((x * 3.0).tolist())  # -> [3.0, 6.0]

@@ -3,7 +3,7 @@
 y = y * 10 makes a new array. An in-place operation writes into the memory that y has, and every
 tensor that shares the memory shows the new elements. Since step 39d `p -= ...` does that for
 parameters, under no_grad. But where y has a history, `y *= 10` made a new tensor all the same, so
-that the gradient was right. That is not what other tensors on this memory see.
+that the gradient was right: d = y.detach(), made before, still showed the old elements after it.
 
 The method y.mul_(10) does three things now, in this order:
 

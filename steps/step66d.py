@@ -12,10 +12,10 @@ clone. The clone keeps the old elements; it costs an array and a second multipli
 saves nothing of y and needs no clone.
 
 Some operations save their result: d(e^x)/dx = e^x. With the method of step 66c, y.exp_() keeps two
-arrays with the same elements alive, y's memory and the one from which it was copied. "In place" is
-meant to save memory. So the call keeps y's memory, and the copy can go. From now on y itself is a
-saved value, and the call gets a new time on the clock, after the write that made it: this write is
-in order, and a later one is noticed.
+arrays with the same elements alive, y's memory and the one from which it was copied. So the call
+keeps y's memory, and the copy can go. From now on y itself is a saved value, and the call gets a
+new time on the clock, after the write that made it: this write is in order, and a later one is
+noticed.
 
 The trap is to think that in place is always faster. It saves the memory of a result, and often
 takes a copy more. It pays where nothing is recorded, as in an optimizer.

@@ -14,7 +14,7 @@ that makes a new base from the old one and the values:
                                [c, d]                       [0, 0]
 
 The values get their part of the gradient: the calls that made the view, repeated on the gradient.
-The old base gets zeros in that part, since nothing of those elements is left.
+The old base gets zeros there.
 
 CopySlices is this formula. Its forward may write in place, because the memory is the result's. Its
 backward may not, since other nodes may hold the same gradient: it writes zeros into a clone. That

@@ -3,14 +3,13 @@
 You have written functions of your own (step 64b), and CopySlices (67c). Their gradients have the
 right shapes. Are they right? Step 10 compared backward with differences, and warned: it moves all
 elements at once. That is right only where y_i depends on x_i alone. The demo's function writes a
-column into a table, and there one has to see which output moves with which input. These derivatives
-form a table, the *Jacobian*:
+column into a table: which output moves with which input? The answers are the *Jacobian*:
 
     J[i][j] = dy_i / dx_j        column j:  (f(x + eps e_j) - f(x - eps e_j)) / (2 eps)
 
-e_j is 1 at place j, else 0: one element moves at a time, which takes two calls of f. Backward has
-the same table by rows: it gets a gradient v of the outputs and computes v^T J, the sum of v_i times
-row i. So v = e_i gives row i.
+e_j is 1 at place j, else 0: one element moves at a time. Backward has the same table by rows: it
+gets a gradient v of the outputs and computes v^T J, the sum of v_i times row i. So v = e_i gives
+row i.
 
 The difference goes to both sides of x, for then the error falls as eps^2 (step 04). The trap is
 eps. If it is too large, the curve bends between the two points; if it is too small, the difference

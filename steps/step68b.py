@@ -17,10 +17,10 @@ inputs that require a gradient. materialize_grads=True makes zeros of the None f
 used.
 
 The trap: only the inputs that are given are checked. A derivative that is wrong for x < 0 passes
-with positive numbers. And at a kink, like that of relu at 0, the differences are wrong.
+with positive numbers, and at a kink, like relu's at 0, the differences are wrong.
 
-PyTorch: the same name, defaults and message. It compares the whole table, or one number, v^T J u,
-with fast_mode=True. The package takes v^T J, as here, but makes no table.
+PyTorch: the same name and defaults. It compares the whole table, or one number, v^T J u, with
+fast_mode=True. The package takes v^T J, as here, but makes no table.
 
 New: GradcheckError, gradcheck.
 Try: v of ones in gradcheck. What does it say of Cube, and of WriteColumn from step 68a?

@@ -1,9 +1,9 @@
 """Step 68c: gradgradcheck: the second derivative
 
-A gradient penalty differentiates backward itself. The demo has a cube whose backward computes with
-NumPy, as Round of step 64b does in forward. gradcheck says True, and it is. But what NumPy computes
-is not recorded. With create_graph=True the gradient is a constant for the graph, and the derivative
-of x f'(x) lacks a term: 3 x^2 comes out, and 9 x^2 is right. There is no error.
+The demo has a cube whose backward computes with NumPy, as forward of Round does in step 64b.
+gradcheck says True, and it is. But what NumPy computes is not recorded. With create_graph=True the
+gradient is a constant for the graph, and the derivative of x f'(x) lacks a term: 3 x^2 comes out,
+and 9 x^2 is right. There is no error.
 
 No new check is needed, for the gradient is a function too, of the inputs and of v:
 

@@ -2,7 +2,7 @@
 
 Part I ended with PyTorch in one file. Part II looks at how PyTorch itself is built: types, places,
 memory, speed, a compiler, many machines. It goes back to the engine of step 40b, with what a small
-network needs, and finishes one part of it after the other.
+network needs, and finishes one part after the other. (Modules and optimizers return in stage 14.)
 
 The first question is memory. Four bytes a number are more than most networks need, and eight are
 what a line of NumPy makes in a moment of carelessness. Until now NumPy decides what a Tensor can

@@ -14,7 +14,8 @@ comes from:
     NumPy's arrays    the type that they have
     dtype=...         this type
 
-tensor(...) follows it, and randn makes the default type too. Tensor(data) is another function in
+tensor(...) follows it, and randn makes the default type too (of numbers drawn as float32, whatever
+the type). Tensor(data) is another function in
 PyTorch: it takes no requires_grad and always gives the default type, so that a list of indices
 becomes a list of floats. From here on it does so here.
 
@@ -880,6 +881,7 @@ if __name__ == "__main__":
         print(str(error).partition(",")[0])
         # -> only floating-point types are supported as the default type
 
+    # What backward makes itself goes through wrap, and keeps its type.
     data = np.array([1.0, 2.0])
     x = tensor(data, requires_grad=True)
     data[0] = 100.0

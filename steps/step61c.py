@@ -17,7 +17,7 @@ bfloat16 gives float32. For pairs of integers NumPy has the same rule, so its ta
 
 can_cast answers another question: whether a result may be stored in a tensor that exists. The
 category must not fall, because 2.7 in an integer loses the digits after the point. The size may
-fall: float64 into float32 only loses precision.
+fall: float64 into float32 only loses precision. (`p -= ...` will ask it.)
 
 The trap is the price of this rule. float16 counts whole numbers up to 2048 and ends at 65,504, so
 an index of int64 does not survive an operation with it.

@@ -21,7 +21,8 @@ The trap is order: (a * b) * c can have another type than a * (b * c), as the de
 PyTorch: torch.result_type.
 
 New: number_dtype, result_type.
-Try: result_type(tensor([1], dtype=int8), 1000). Does 1000 fit into this type?
+Try: result_type(tensor([1], dtype=int8), 1000). Does 1000 fit into it? And what does NumPy say to
+np.array([1], np.int8) + 1000? (PyTorch computes on with the lowest 8 bits, and answers -23.)
 """
 
 import contextlib
@@ -126,7 +127,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64

@@ -7,8 +7,11 @@ float64: x.grad has another type than x.
 operands() brings both to the type of the result before NumPy sees them:
 
     two tensors            each is cast to result_type(a, b)
-    tensor and number      the tensor is cast; the number stays a number
+    tensor and number      the tensor is cast; the number stays a number, of Python's
     tensor and array       an array of NumPy counts as a tensor
+
+A float32 array times np.float64(0.1) is float64 for NumPy, so operands makes a Python number of it.
+A bfloat16 array is widened even by Python's 0.1: number_like makes a bfloat16 of it.
 
 1 / 2 is not an integer. So division says floating=True, and integers become the default type.
 
@@ -27,7 +30,8 @@ matrix is expensive; PyTorch refuses it, and so do we.
 
 PyTorch: the node is called ToCopyBackward0.
 
-Changed: add, mul, sub, div, pow, relation, in_place, matmul. New: Cast, to, as_tensor, operands.
+Changed: add, mul, sub, div, pow, relation, in_place, matmul. New: Cast, to, as_tensor, operands,
+number_like.
 Try: let Cast.backward return g, and see which line of the demo changes.
 """
 
@@ -133,7 +137,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -616,6 +620,11 @@ def to(x, dtype):
     return Cast.apply(x, numpy_dtype(dtype))
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -624,10 +633,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -959,7 +969,8 @@ if __name__ == "__main__":
     print("here: ", (i + x).dtype, (i / i).dtype)  # -> here:  tinytorch.float32 tinytorch.float32
     print((x * d).dtype, (i * 2).dtype, (i - 0.5).dtype, (2 / x).dtype, (1 - i).dtype)
     # -> tinytorch.float64 tinytorch.int64 tinytorch.float32 tinytorch.float32 tinytorch.int64
-    print((x.to(float16) * 0.1).dtype, (i == x).tolist())  # -> tinytorch.float16 [False, False]
+    print((x.to(float16) * 0.1).dtype, (x * np.float64(0.1)).dtype, (i == x).tolist())
+    # -> tinytorch.float16 tinytorch.float32 [False, False]
     print((i + np.array([1, 2])).dtype, as_tensor(x) is x)  # -> tinytorch.int64 True
     print(pow(i, 2).dtype, pow(i, 0.5).dtype, div(i, 2).tolist())
     # -> tinytorch.int64 tinytorch.float32 [0.5, 1.0]
@@ -970,6 +981,7 @@ if __name__ == "__main__":
     print(x.grad.tolist(), x.grad.dtype, "though the loss is", loss.dtype)
     # -> [1.0, 2.0] tinytorch.float32 though the loss is tinytorch.float64
 
+    # The graph: a node Cast where a type was changed.
     def names(node):
         """The names of a node and of all nodes behind it."""
         behind = [edge[0] for edge in node.edges if edge and isinstance(edge[0], Function)]

@@ -12,7 +12,7 @@ There are two ways out. x.numpy() shares; x.tolist() and x.item() copy, as Pytho
 
 x.numpy() is refused where sharing would do harm. A graph does not see a write into the array, and
 its gradients would be wrong without any error. So a tensor that requires gradients has to be
-detached first, which force=True does, unless nothing is recorded.
+detached first; force=True does it. Under no_grad it need not be.
 
 Between tensors x.detach() shares, and x.clone() copies. Until now the framework copied a gradient
 by x + 0. But that is an addition: the graph gets a node Add, and for booleans the result is int64.
@@ -128,7 +128,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -653,6 +653,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -661,10 +666,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")

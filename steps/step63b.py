@@ -22,7 +22,7 @@ The trap is one `np` that was forgotten. No test on the CPU can find it. An arra
 finds it at once.
 
 Changed: Function.apply, call and saved_tensor, accumulate, tensor_backward, in_place, eq, gt, and
-each operation that said np. New: Function.device.
+each operation that said np. Laid aside: Function.xp, since each call has its own now.
 Try: write np.exp in Exp.forward again, or np.maximum in Relu.forward, and run the demo.
 """
 
@@ -130,7 +130,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -164,7 +164,7 @@ def can_cast(from_, to):
     return from_.category <= to.category
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass  # it writes __init__, with these three attributes as parameters
 class Backend:
     """An array library: its module with NumPy's function names, and the ways from and to NumPy."""
 
@@ -181,7 +181,7 @@ class Device:
 
     known = {}
 
-    def __new__(cls, type):
+    def __new__(cls, type):  # what Device(type) returns: a new object, or the one there is
         if isinstance(type, Device):
             return type
         if type not in cls.known:
@@ -426,8 +426,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    xp = cpu.xp
-    device = cpu
     saved = ()
     input_shapes = None  # of an elementwise call: the shape of each input, None for a number
 
@@ -711,6 +709,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -719,10 +722,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -1057,7 +1061,7 @@ if __name__ == "__main__":
     class Box:
         """An array of another library. It mixes with numbers and Boxes, and with nothing else."""
 
-        __array_ufunc__ = None
+        __array_ufunc__ = None  # NumPy's functions and operators refuse it
 
         def __init__(self, array):
             self._array = np.array(array)  # stands for memory that NumPy cannot read
@@ -1065,7 +1069,7 @@ if __name__ == "__main__":
         def __array__(self, *args, **kwargs):
             raise TypeError("implicit conversion to a NumPy array is not allowed")
 
-        def __getattr__(self, name):  # shape, dtype, sum, reshape, ...
+        def __getattr__(self, name):  # for what Box does not define: shape, dtype, sum, ...
             value = getattr(self._array, name)
             if callable(value):
                 return boxed(value)
@@ -1088,6 +1092,7 @@ if __name__ == "__main__":
             return tuple(opened(part) for part in x)
         return x._array if isinstance(x, Box) else x
 
+    # Give Box each of these operators, x + y is x.__add__(y), and the library these functions.
     operators = "add radd sub rsub mul rmul truediv rtruediv neg matmul eq gt getitem setitem len"
     for name in operators.split():
         setattr(Box, f"__{name}__", boxed(getattr(np.ndarray, f"__{name}__")))

@@ -134,7 +134,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -168,7 +168,7 @@ def can_cast(from_, to):
     return from_.category <= to.category
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass  # it writes __init__, with these three attributes as parameters
 class Backend:
     """An array library: its module with NumPy's function names, and the ways from and to NumPy."""
 
@@ -185,7 +185,7 @@ class Device:
 
     known = {}
 
-    def __new__(cls, type):
+    def __new__(cls, type):  # what Device(type) returns: a new object, or the one there is
         if isinstance(type, Device):
             return type
         if type not in cls.known:
@@ -432,8 +432,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    xp = cpu.xp
-    device = cpu
     saved = ()
     input_shapes = None  # of an elementwise call: the shape of each input, None for a number
 
@@ -707,6 +705,7 @@ class Transfer(Function):
 def on_one_device(args):
     """args with the 0-d tensors of the CPU on the device of the others, or RuntimeError."""
     tensors = [x for x in args if isinstance(x, Tensor)]
+    # The devices of the others: the keys of a dict, which are in order and each there once.
     others = {x.device: None for x in tensors if x.ndim > 0 or x.device is not cpu}
     if len(others) > 1:
         raise RuntimeError(
@@ -751,6 +750,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -759,10 +763,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")

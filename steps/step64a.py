@@ -1,24 +1,24 @@
 """Step 64a: Several results of one call
 
 Stage 12 is about the graph at work: functions of your own, gradients on demand, what is freed when,
-hooks, and writing in place. It goes on from step 62b; nothing of it needs a second device.
+hooks, and writing in place. It goes on from step 62b, without devices.
 
 Batch normalisation needs the variance of a batch and its mean. The variance needs the mean too, so
 two functions compute it twice. One call could give both. But forward returns one array, and of a
 tuple NumPy makes one array with a new dimension.
 
-So each result of a call becomes a tensor of its own. An edge says which one it is:
+So each result of a call becomes a tensor of its own. An edge says which one; until now its number
+was always 0:
 
     v, m = var_mean(x)         v: (node, 0)      m: (node, 1)
 
-The number in an edge was always 0 until now. backward gets one gradient for each result. They
-arrive one after the other, each perhaps in several parts, and the pass keeps them in a list for
-each node. When does the node run? When it leaves the heap: all calls that used v or m are newer, so
-they have run by then.
+backward gets one gradient for each result. They arrive one after the other, and the pass keeps them
+in a list for each node. The node runs when it leaves the heap: all calls that used v or m are newer
+and have run by then.
 
 A result that was not used does not change the loss, so its gradient is zero. input_gradients, the
 part of the pass that deals with one node, fills such gaps with zeros of the shape and type that the
-node has noted. A formula need not know about it.
+node has noted.
 
 A saved value may be any of the results: its role is ~k for result k, where it was always ~0 (step
 32e). Here m is saved, so that the derivative of the derivative finds its way.
@@ -135,7 +135,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -679,6 +679,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -687,10 +692,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -773,7 +779,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 

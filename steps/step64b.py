@@ -1,16 +1,16 @@
 """Step 64b: Functions of your own
 
-Somebody wants another loss, with a gradient that autograd does not find by itself: round() has the
-derivative 0 wherever it has one, but as if it were x it can be trained through (a *straight-through
-estimator*, used to train networks with small integers as weights). A Function can do that. But its
-forward works on arrays, and its backward on whatever arrays and Tensors have in common. That is
-good for the framework, and awkward for everybody else: x.exp() fails, since an array has no exp().
+A program may want a gradient that autograd does not find: round() has the derivative 0 wherever it
+has one, but as if it were x it can be trained through (a *straight-through estimator*, used to
+train networks with small integers as weights). A Function can do that. But its forward works on
+arrays, and its backward on whatever arrays and Tensors have in common. That is good for the
+framework, and awkward for programs: x.exp() fails, since an array has no exp().
 
 So programs get an easier kind: two static methods, both on Tensors.
 
     class Round(CustomFunction):
         @staticmethod
-        def forward(ctx, x): ...        Tensors in, a Tensor out; not recorded
+        def forward(ctx, x): ...        Tensors in, one Tensor out; not recorded
         @staticmethod
         def backward(ctx, g): ...       Tensors too; recorded if create_graph asks for it
 
@@ -21,13 +21,13 @@ returns one gradient for each argument of forward, and None for an argument that
 forward returns its input, apply wraps it anew: x would lose its own place in the graph.
 
 The trap: y.grad_fn is ctx. If forward keeps its result y in ctx, the two keep each other alive, as
-in step 32e, until Python's garbage collector comes by. Save inputs. (The package's form notices an
-output, and keeps its bare array.)
+in step 32e, until Python's garbage collector comes by. Save inputs. (The package keeps an output's
+bare array.)
 
 PyTorch: this is torch.autograd.Function.
 
 Changed: input_gradients. New: CustomFunction, Function.takes_tensors.
-Try: let Round.backward return g * 0.0, the true derivative. What does the weight become?
+Try: let Round.backward return g * 0.0, the true derivative. Where does the weight stay?
 """
 
 import contextlib
@@ -132,7 +132,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -708,6 +708,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -716,10 +721,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -802,7 +808,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 
@@ -1082,7 +1088,7 @@ if __name__ == "__main__":
 
         @staticmethod
         def forward(ctx, x):
-            return tensor(np.round(x.numpy()))
+            return tensor(np.round(x.numpy()))  # numpy() is allowed where nothing is recorded
 
         @staticmethod
         def backward(ctx, g):
@@ -1108,10 +1114,10 @@ if __name__ == "__main__":
     except AttributeError as error:
         print(error)  # -> 'numpy.ndarray' object has no attribute 'exp'
 
-    # A weight of whole numbers: 3 w should be 13. It is 4.33, so round(w) should be 4.
+    # 3 round(w) should be 12. w goes from 1 to 3.52, where round(w) is 4 and the loss is 0.
     w = tensor(1.0, requires_grad=True)
     for _ in range(20):
-        loss = (Round.apply(w) * 3.0 - 13.0) ** 2
+        loss = (Round.apply(w) * 3.0 - 12.0) ** 2
         w.grad = None
         loss.backward()
         with no_grad():

@@ -1,13 +1,12 @@
 """Step 65a: grad() returns gradients
 
-x.backward() answers one question: what are the gradients by *all* leaves? And it adds the answer to
-their .grad. Take the formula of step 30, which contains a gradient:
+y.backward() adds the gradients by *all* leaves to their .grad. Take the formula of step 30, which
+contains a gradient:
 
     y.backward(create_graph=True); g = x.grad; x.grad = None; (g * g).backward()
 
 Forgetting `x.grad = None` is the trap of step 30. And every other leaf that y depends on has got a
-.grad too: the demo finds 5 in w.grad, which the next update would use. What is needed is a
-function:
+.grad too: the demo finds 5 in w.grad, which the next update would use. A function is needed:
 
     (g,) = grad(y, x, create_graph=True)
 
@@ -15,9 +14,8 @@ It leaves every .grad as it is. And x may be any tensor of the graph, not only a
 comes by the result of a call as an edge, (node, output number). So `targets` are edges, and the
 pass notes the gradient that arrives at each of them.
 
-outputs may be several. The heap simply begins with more than one node, and what they share is gone
-through once. Since derivatives are linear, the result is that of their sum. Now four functions are
-around one pass:
+outputs may be several. The heap begins with more than one node, and what they share is gone through
+once. Since derivatives are linear, the result is that of their sum. Four functions make one pass:
 
     backward, grad  ->  run_backward (checks, and what to start with)  ->  backward_pass (the heap)
                                                           ->  input_gradients (one node)
@@ -135,7 +133,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -749,6 +747,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -757,10 +760,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -843,7 +847,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 

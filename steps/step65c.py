@@ -1,9 +1,9 @@
 """Step 65c: Hooks: functions that see a gradient
 
 Which layer has the small gradients? Where does the nan come from? A program sees gradients only
-when they are in .grad, and results of calls have none. To print a gradient on its way, to limit it,
-or to find out where it becomes nan, the program has to be called when it arrives. A function that
-is registered for this purpose is called a *hook*:
+when they are in .grad, and results of calls have none. To print a gradient on its way, or to limit
+it, the program has to be called when it arrives. A function that is registered for this purpose is
+called a *hook*:
 
     x.register_hook(f)      f gets each gradient of x; if it returns one, that goes on instead
 
@@ -24,7 +24,7 @@ its other input too. Return a new one.
 PyTorch: Tensor.register_hook. Modules have hooks as well, built on these.
 
 Changed: backward_pass. New: register_hook, run_hooks.
-Try: register a hook on the loss. What does it see, and what happens if it returns 0?
+Try: register a hook on the loss. What does it see? And if it returns g * 0.0?
 """
 
 import contextlib
@@ -129,7 +129,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -786,6 +786,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -794,10 +799,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -880,7 +886,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 
@@ -1180,7 +1186,7 @@ if __name__ == "__main__":
         manual_seed(0)
         h, seen = randn(50, 64), []
         for _ in range(8):
-            w = (randn(64, 64) * 0.06).detach()
+            w = randn(64, 64) * 0.06
             w.requires_grad = True
             h = (h @ w).relu()
             h.register_hook(lambda g: seen.append(size(g)))
@@ -1190,5 +1196,5 @@ if __name__ == "__main__":
 
     print(sizes(lambda g: None))
     # -> 0.0011 0.0032 0.0082 0.0211 0.0558 0.1563 0.4063 1.0000
-    print(sizes(lambda g: g * (1 / size(g))))
+    print(sizes(lambda g: g * (1 / size(g))))  # seen before it gets the size 1 for the next layer
     # -> 0.3503 0.3879 0.3884 0.3784 0.3568 0.3848 0.4063 1.0000

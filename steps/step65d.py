@@ -4,7 +4,8 @@ How many multiplications does a network need? Which of its calls should run in h
 answer such questions a program has to see each call before it runs. Today that means editing
 Function.apply, once for each question.
 
-All calls go through apply, so one test there serves every such program:
+The calls of all operations go through it, so one test there serves every such program. (A
+CustomFunction has an apply of its own: a mode sees the operations in it.)
 
     x * y  ->  mul  ->  Mul.apply  ->  mode.call(Mul, (x, y))  ->  Mul.apply  ->  Mul.forward
 
@@ -14,8 +15,8 @@ the call, it calls function.apply(*args). Several may be open, and the last one 
 While one is open, backward works on Tensors, so that the mode sees its calls too.
 
 The demo counts the multiplications of a network of two layers: forward, and forward with backward.
-The first rule of thumb about training comes out: backward costs twice as much as forward, less what
-the first layer saves (step 62b).
+A rule of thumb comes out: backward costs twice as much as forward, less what the first layer saves
+(step 62b).
 
 The trap: a mode that computes something itself would be called for its own computation, without
 end. So call_through_mode takes it off the list while it works.
@@ -155,7 +156,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -816,6 +817,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -824,10 +830,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -910,7 +917,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 
@@ -1184,7 +1191,7 @@ if __name__ == "__main__":
 
         def call(self, function, args):
             print(function.__name__, *[x.tolist() for x in args if isinstance(x, Tensor)])
-            return function.apply(*args)
+            return super().call(function, args)  # goes on with the call as it is
 
     class Twice(FunctionMode):
         """Doubles the result of each Add. Its own Mul meets only the modes outside."""
@@ -1233,5 +1240,3 @@ if __name__ == "__main__":
         print(f"{mode.count} multiplications")
         # -> 151552 multiplications
         # -> 323584 multiplications
-    with FunctionMode():  # the base class goes on with the call as it is
-        print((x * 3.0).tolist())  # -> [3.0, 6.0]

@@ -3,7 +3,7 @@
 y = y * 10 makes a new array. An in-place operation writes into the memory that y has, and every
 tensor that shares the memory shows the new elements. Since step 39d `p -= ...` does that for
 parameters, under no_grad. But where y has a history, `y *= 10` made a new tensor all the same, so
-that the gradient was right. That is not what other tensors on this memory see.
+that the gradient was right: d = y.detach(), made before, still showed the old elements after it.
 
 The method y.mul_(10) does three things now, in this order:
 
@@ -128,7 +128,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -717,6 +717,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -725,10 +730,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")

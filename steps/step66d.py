@@ -12,10 +12,10 @@ clone. The clone keeps the old elements; it costs an array and a second multipli
 saves nothing of y and needs no clone.
 
 Some operations save their result: d(e^x)/dx = e^x. With the method of step 66c, y.exp_() keeps two
-arrays with the same elements alive, y's memory and the one from which it was copied. "In place" is
-meant to save memory. So the call keeps y's memory, and the copy can go. From now on y itself is a
-saved value, and the call gets a new time on the clock, after the write that made it: this write is
-in order, and a later one is noticed.
+arrays with the same elements alive, y's memory and the one from which it was copied. So the call
+keeps y's memory, and the copy can go. From now on y itself is a saved value, and the call gets a
+new time on the clock, after the write that made it: this write is in order, and a later one is
+noticed.
 
 The trap is to think that in place is always faster. It saves the memory of a result, and often
 takes a copy more. It pays where nothing is recorded, as in an optimizer.
@@ -130,7 +130,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -719,6 +719,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -727,10 +732,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")

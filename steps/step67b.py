@@ -10,8 +10,9 @@ history of their result. They are always recorded, even if the history is read u
     after     x -> table (Mul) -> table (Mul, in place) -> row (Index, made again)
 
 The elements need no care: the view shows the base's memory anyway, and those of the repeated calls
-are not used. All this happens where somebody looks at a tensor's history: in requires_grad and in
-grad_fn. A view that is not used again costs nothing.
+are not used. All this happens where a tensor's history is looked at: in requires_grad, which
+edge_of asks first, and in grad_fn, which is_leaf asks now. A view that is not used again costs
+nothing.
 
 The trap is to compare version numbers instead of edges. A write that is not recorded changes the
 elements and the version, not the history.
@@ -19,7 +20,7 @@ elements and the version, not the history.
 PyTorch does the same in grad_fn, and compares versions there: it makes the history again a little
 more often.
 
-Changed: View, Tensor.requires_grad and grad_fn.
+Changed: View, Tensor.requires_grad, grad_fn and is_leaf.
 Try: leave set_grad_enabled(True) out of refresh. Which line of the demo changes?
 """
 
@@ -126,7 +127,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -239,7 +240,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -754,6 +755,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -762,10 +768,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -1159,4 +1166,4 @@ if __name__ == "__main__":
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])
     row = plain[0]
     plain.mul_(x)
-    print(row.requires_grad, row.is_leaf)  # -> True False
+    print(row.is_leaf, row.requires_grad)  # -> False True

@@ -14,7 +14,7 @@ that makes a new base from the old one and the values:
                                [c, d]                       [0, 0]
 
 The values get their part of the gradient: the calls that made the view, repeated on the gradient.
-The old base gets zeros in that part, since nothing of those elements is left.
+The old base gets zeros there.
 
 CopySlices is this formula. Its forward may write in place, because the memory is the result's. Its
 backward may not, since other nodes may hold the same gradient: it writes zeros into a clone. That
@@ -22,14 +22,16 @@ is CopySlices once more, so the second derivative is there, too. The other views
 by themselves (step 67b), and so does the view that was written. Only a base that is a leaf refuses,
 as it does itself (step 39d): it would become a result, and get no gradient any more.
 
-So `table[1] *= w` is a formula like any other: what one writes down is what is differentiated. The
-trap that is left is a list of Python's own. `rows = list(table); rows[0] = w` changes the list, not
-the table.
+So `row *= w` is a formula like any other: what one writes down is what is differentiated. Under
+no_grad nothing is recorded, and only the memory changes. (`table[1] = w` needs one method more,
+__setitem__, which the package has.)
+
+The trap: part_of(g) shows memory of g, and other nodes may hold g too. Nothing may write into it.
 
 PyTorch: the node has the same name.
 
 Changed: assign. New: CopySlices.
-Try: write zeros into g itself, CopySlices on g instead of the clone. Which gradient shows it?
+Try: write zeros into g itself, with CopySlices on g in place of the clone. Why does NumPy refuse?
 """
 
 import contextlib
@@ -135,7 +137,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -248,7 +250,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -763,6 +765,11 @@ def clone(x):
     return Clone.apply(x)
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -771,10 +778,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("exp")
@@ -1099,7 +1107,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = GradMode.enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -1194,10 +1203,15 @@ if __name__ == "__main__":
     (second.sum() + first.sum() * 10.0).backward()
     print("the views follow:", x.grad.tolist())  # -> the views follow: [[10.0, 10.0], [5.0, 6.0]]
 
+    row = x[0]
     try:
-        x[0].mul_(2.0)
+        row.mul_(2.0)
     except RuntimeError as error:
         print(str(error)[:14])  # -> a view of a le
+
+    with no_grad():
+        row.mul_(2.0)  # nothing is recorded: only the memory changes
+    print(x.tolist(), x.is_leaf)  # -> [[2.0, 4.0], [3.0, 4.0]] True
 
     # A column, in a plain table.
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -283,6 +283,15 @@ TWINS = [
     Twin("67a", "Tensor._base", "self._view.base", "self._view"),
     Twin("67b", "View.refresh", "set_grad_enabled(True)", "set_grad_enabled(GradMode.enabled)"),
     Twin("67c", "CopySlices.backward", "ctx.call(Clone, g)", "g"),
+    # gradcheck, and what a reader of stages 11 and 12 found
+    Twin("61e", "operands", "x.item() if isinstance(x, np.generic) else x", "x"),
+    Twin("67b", "Tensor.is_leaf", "self.grad_fn", "self._edge"),
+    Twin("67c", "assign", "GradMode.enabled and ", ""),
+    Twin("68a", "numerical_jacobian", "(2 * eps)", "eps"),
+    Twin("68a", "numerical_jacobian", "(start + eps, start - eps)", "(start + eps, start)"),
+    Twin("68b", "gradcheck", ".uniform(-1.0, 1.0, y.shape)", ".uniform(1.0, 1.0, y.shape)"),
+    Twin("68b", "gradcheck", "isinstance(x, Tensor) and x.requires_grad", "isinstance(x, Tensor)"),
+    Twin("68c", "gradgradcheck", "create_graph=True", "create_graph=False"),
 ]
 
 

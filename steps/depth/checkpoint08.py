@@ -16,9 +16,9 @@ The forward pass was in its `with` block, backward is not: the second run would 
 So the second run enters the modes of the call again. A mode may remember what it has done, and not
 do it twice: so only nodes that save something are compared, as only they wait for values.
 
-A NodeMode only watches (step engine08), so the opposite holds: one that was open in forward is closed
-and must not see the second run, and one that is open in backward must see it. The profiler shows it
-as a part of the node that asked for it.
+A NodeMode only watches (step engine08), so the opposite holds: one that was open in forward is
+closed and must not see the second run, and one that is open in backward must see it. The profiler
+shows it as a part of the node that asked for it.
 
 Changed: Dropped, Segment.
 Try: leave `*self.modes` out. Which error of step checkpoint07 does the demo raise?

@@ -146,7 +146,7 @@ def promote_types(a, b):
 
 def number_dtype(number):
     """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
+    if isinstance(number, (bool, np.bool_)):  # first, for Python's bool is an int too
         return bool_
     if isinstance(number, (int, np.integer)):
         return int64
@@ -180,7 +180,7 @@ def can_cast(from_, to):
     return from_.category <= to.category
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass  # it writes __init__, with these three attributes as parameters
 class Backend:
     """An array library: its module with NumPy's function names, and the ways from and to NumPy."""
 
@@ -197,7 +197,7 @@ class Device:
 
     known = {}
 
-    def __new__(cls, type):
+    def __new__(cls, type):  # what Device(type) returns: a new object, or the one there is
         if isinstance(type, Device):
             return type
         if type not in cls.known:
@@ -327,7 +327,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -658,6 +658,7 @@ class Function:
 def on_one_device(args):
     """args with the 0-d tensors of the CPU on the device of the others, or RuntimeError."""
     tensors = [x for x in args if isinstance(x, Tensor)]
+    # The devices of the others: the keys of a dict, which are in order and each there once.
     others = {x.device: None for x in tensors if x.ndim > 0 or x.device is not cpu}
     if len(others) > 1:
         raise RuntimeError(
@@ -711,7 +712,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = GradMode.enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -894,6 +896,11 @@ class Neg(Function):
         return -g
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -902,10 +909,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("__truediv__")
@@ -1187,7 +1195,7 @@ class VarMean(Function):
     def forward(ctx, x, dim):
         mean = x.mean(axis=dim, keepdims=True)
         ctx.kept, ctx.n = mean.shape, x.size // mean.size
-        v, m = ((x - mean) ** 2).sum(axis=dim) / (ctx.n - 1), mean.squeeze(dim)
+        v, m = sum_along((x - mean) ** 2, dim).squeeze(dim) / (ctx.n - 1), mean.squeeze(dim)
         ctx.save_for_backward(x, m)
         return v, m
 

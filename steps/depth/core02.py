@@ -380,7 +380,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -714,6 +714,7 @@ class Function:
 def on_one_device(args):
     """args with the 0-d tensors of the CPU on the device of the others, or RuntimeError."""
     tensors = [x for x in args if isinstance(x, Tensor)]
+    # The devices of the others: the keys of a dict, which are in order and each there once.
     others = {x.device: None for x in tensors if x.ndim > 0 or x.device is not cpu}
     if len(others) > 1:
         raise RuntimeError(
@@ -767,7 +768,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = state.grad_enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -950,6 +952,11 @@ class Neg(Function):
         return -g
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -958,10 +965,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("__truediv__")

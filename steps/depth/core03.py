@@ -376,7 +376,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -841,7 +841,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = state.grad_enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -1024,6 +1025,11 @@ class Neg(Function):
         return -g
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -1032,10 +1038,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("__truediv__")
@@ -1104,7 +1111,7 @@ class Sum(Function):
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
     """The sum of all elements; integers and booleans are added up as int64."""
-    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+    return Sum.apply(input if input.dtype.is_floating_point else input.to(int64))
 
 
 in_place(exp, "exp_")

@@ -377,7 +377,7 @@ class Tensor:
 
     @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -879,7 +879,8 @@ def assign(target, values):
             f"{target.dtype!r}"
         )
     values = values.to(target.dtype)
-    if target._view is not None and (target.requires_grad or values.requires_grad):
+    recorded = state.grad_enabled and (target.requires_grad or values.requires_grad)
+    if target._view is not None and recorded:
         base, calls = target._view.base, target._view.calls
         if base.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -1092,6 +1093,11 @@ class Neg(Function):
         return -g
 
 
+def number_like(number, dtype):
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a, b, floating=False):
     """Two tensors, or a tensor and a number, brought to the type of their result.
 
@@ -1100,10 +1106,11 @@ def operands(a, b, floating=False):
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
-    return [x.to(dtype) if isinstance(x, Tensor) else x for x in (a, b)]
+    return [x.to(dtype) if isinstance(x, Tensor) else number_like(x, dtype) for x in (a, b)]
 
 
 @tensor_method("__truediv__")

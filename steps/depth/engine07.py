@@ -30,6 +30,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+
 from tinytorch.autograd.modes import FunctionMode, enable_grad, no_grad
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu

@@ -1,31 +1,27 @@
-"""Step gradcheck01: gradgradcheck: the second derivative
+"""Step gradcheck01: Catalogue: gradcheck in the package's dress
 
-A backward may leave the Tensors, and compute with NumPy:
+Step 68c has the check; the package's is the same check, with what its users ask for. Skim it.
 
-    return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
+- The result may be several tensors, of several types, on a device. So v is a list, one array for
+  each output, and numerical_product gives v^T J without J: an element is moved, and the change of
+  sum(v y) is read. Outputs without a derivative, such as an index, do not count.
+- An input that the result does not depend on has the gradient 0, as it should: differences see 0.
+- Options of PyTorch's that change nothing here (fast_mode: each check is one) are accepted, so that
+  tests written for PyTorch run. One that asks for a check which is not here, such as
+  check_forward_ad=True, is a TypeError: True would claim that it was made.
+- Where no input requires a gradient there is nothing to check: a ValueError.
+- A backward that cannot be differentiated should say so. @once_differentiable (step custom06) turns
+  the silent 0 of step 68c into an error.
 
-Its first derivative is right, and gradcheck passes. But nothing was recorded, so with create_graph
-the second derivative is 0, without an error. A gradient penalty would train on nothing.
-
-The gradient is a function too: of the inputs, and of v. So the check of the second derivative is
-the check of step 68b, applied to this function:
-
-    gradgradcheck(f, x)  =  gradcheck of  (x, v) -> grad(f(x), x, v, create_graph=True)
-
-A gradient need not depend on everything: the derivative of a sum is 1, whatever the inputs are.
-materialize_grads=True makes zeros of the missing gradients.
-
-A backward that cannot be differentiated should say so: @once_differentiable of step custom06 turns
-the silent 0 into an error.
-
-New: gradgradcheck.
-Try: replace from_numpy(...) in Reciprocal by -g * y * y. Both checks pass then.
+Changed: gradcheck, gradgradcheck. New: differentiable_outputs, numerical_product, NO_DIFFERENCE.
+Try: call gradcheck with float32 inputs. Which of eps, atol and rtol would you change, and to what?
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 import tinytorch.autograd.hooks  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
@@ -33,16 +29,7 @@ import tinytorch.ops.conversion  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.custom import CustomFunction, once_differentiable
 from tinytorch.autograd.engine import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
-
-
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
-class GradcheckError(RuntimeError):
-    """Backward and numerical gradient differ; the message says where and by how much."""
+from tinytorch.core.tensor import Tensor, from_numpy, tensor
 
 
 def as_tuple(value: Any) -> tuple:
@@ -80,6 +67,14 @@ def numerical_product(
     return result
 
 
+class GradcheckError(RuntimeError):
+    """Backward and numerical gradient differ; the message says where and by how much."""
+
+
+# PyTorch's options that change nothing here: each check is a fast one, of nothing but backward.
+NO_DIFFERENCE = "fast_mode masked nondet_tol check_undefined_grad check_backward_ad".split()
+
+
 def gradcheck(
     func: Callable,
     inputs: Tensor | Sequence[Any],
@@ -87,21 +82,38 @@ def gradcheck(
     eps: float = 1e-6,
     atol: float = 1e-5,
     rtol: float = 1e-3,
+    raise_exception: bool = True,
     seed: int = 0,
+    **options: Any,
 ) -> bool:
     """Compare backward with central differences for every element of every input.
 
     Both sides are the product of the Jacobian with one random cotangent v: v^T J. A wrong entry of
     J is missed only by chance of measure zero, and one backward pass is enough.
 
+    Args:
+        func: takes `inputs`, returns a tensor or a tuple of tensors.
+        inputs: those that require grad are checked; they have to be float64 for the default eps.
+        options: others of PyTorch's, as far as they change nothing here.
+
     Returns:
-        True.
+        True; False where a gradient is wrong and raise_exception is False.
 
     Raises:
         GradcheckError: a gradient is wrong.
+        TypeError: an option asks for a check that is not here.
+        ValueError: no input requires a gradient.
     """
+    for name, value in options.items():
+        if name not in NO_DIFFERENCE and (value or not name.startswith("check_")):
+            raise TypeError(f"gradcheck has no option {name}={value}")
     inputs = as_tuple(inputs)
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
     rng = np.random.default_rng(seed)
     with enable_grad():
         outputs = differentiable_outputs(func, inputs)
@@ -123,6 +135,8 @@ def gradcheck(
         else:
             got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
         if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
+            if not raise_exception:
+                return False
             raise GradcheckError(
                 f"Jacobian mismatch for input {number}, with a random cotangent:\n"
                 f"numerical:{numerical}\nanalytical:{got}\n"
@@ -139,7 +153,9 @@ def gradgradcheck(
     eps: float = 1e-6,
     atol: float = 1e-5,
     rtol: float = 1e-3,
+    raise_exception: bool = True,
     seed: int = 1,
+    **options: Any,
 ) -> bool:
     """gradcheck of the gradient: of (inputs, grad_outputs) -> gradients of func.
 
@@ -166,6 +182,7 @@ def gradgradcheck(
                 [outer[i] for i in checked],
                 args[len(inputs) :],
                 create_graph=True,
+                allow_unused=True,
                 materialize_grads=True,
             )
 
@@ -175,13 +192,26 @@ def gradgradcheck(
         eps=eps,
         atol=atol,
         rtol=rtol,
+        raise_exception=raise_exception,
+        **options,
     )
 
 
 if __name__ == "__main__":
 
+    class Turned(CustomFunction):
+        """Turns a vector around. Its backward forgets to do so."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return from_numpy(x.detach().numpy()[::-1].copy())
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
     class Reciprocal(CustomFunction):
-        """1 / x with a backward that goes through NumPy."""
+        """1 / x with a backward that goes through NumPy, and says so."""
 
         @staticmethod
         def forward(ctx, x):
@@ -190,29 +220,35 @@ if __name__ == "__main__":
             return y
 
         @staticmethod
+        @once_differentiable
         def backward(ctx, g):
             (y,) = ctx.saved_tensors
             return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
 
-    class Honest(Reciprocal):
-        """Reciprocal, which says what it cannot do."""
-
-        backward = staticmethod(once_differentiable(Reciprocal.backward))
-
-    def first_line(function, *args):
+    def first_line(function, *args, **options):
         try:
-            return function(*args)
-        except RuntimeError as error:
+            return function(*args, **options)
+        except (RuntimeError, TypeError, ValueError) as error:
             return f"{type(error).__name__}: {error}".splitlines()[0]
 
     a = tensor(np.array([0.5, 1.5]), requires_grad=True)
     b = tensor(np.array([[2.0], [3.0]]), requires_grad=True)
+    print(gradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+    print(gradcheck(lambda a, b: a * a, (a, b)), "with b unused")  # -> True with b unused
+    print(gradcheck(lambda a: a.detach() * 0.0, a), "of a constant")  # -> True of a constant
+    print(gradcheck(lambda a: (a * 2.0, a.long(), a.float()), a, atol=1e-3, eps=1e-3))  # -> True
+
+    print(first_line(gradcheck, Turned.apply, a))
+    # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
+    print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False
+    print(gradcheck(Reciprocal.apply, a, fast_mode=True, check_forward_ad=False))  # -> True
+    (g,) = grad(Reciprocal.apply(a), a, tensor(np.ones(2)), create_graph=True)
+    print(first_line(g.backward, tensor(np.ones(2))).partition(" a function")[0])
+    # -> RuntimeError: trying to differentiate twice
     print(gradgradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
     v = tensor(np.array([1.0, -2.0]), requires_grad=True)  # a v of your own
     print(gradgradcheck(lambda a: a * a, a, v))  # -> True
-    print(gradcheck(Reciprocal.apply, a), gradcheck(Honest.apply, a))  # -> True True
-    print(first_line(gradgradcheck, Reciprocal.apply, a))
-    # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
-    (g,) = grad(Honest.apply(a), a, tensor(np.ones(2)), create_graph=True)
-    print(first_line(g.backward, tensor(np.ones(2))).partition(" a function")[0])
-    # -> RuntimeError: trying to differentiate twice
+    print(first_line(gradcheck, lambda a: a, a, check_forward_ad=True))
+    # -> TypeError: gradcheck has no option check_forward_ad=True
+    print(first_line(gradcheck, lambda a: a, a.detach())[:56])
+    # -> ValueError: gradcheck expects at least one input tensor

@@ -31,6 +31,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad
 from tinytorch.autograd.views import rebase_history, record_view

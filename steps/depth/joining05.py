@@ -11,8 +11,8 @@ Of joined tensors, all sizes but one have to be equal. NumPy compares them anywa
     cat     of [2, 3] and [2, 4], along 0      ValueError
     stack   of [2, 3] and [2, 4]               ValueError
 
-So cat and stack check nothing. Their translate_error (step errors02) makes PyTorch's RuntimeError of
-NumPy's error, with the shapes in it: a call that is right pays nothing for the message.
+So cat and stack check nothing. Their translate_error (step errors02) makes PyTorch's RuntimeError
+of NumPy's error, with the shapes in it: a call that is right pays nothing for the message.
 
 One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other.
 `out = tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a

@@ -15,7 +15,7 @@ takes 2.8 now. It was the largest part of the time, which only the measurement s
 
 The trap: nothing checks a declaration. A wrong one is not noticed in the first derivative, which
 uses the arrays. It shows in the second, where the roles say through which edge the gradient goes
-on. The demo declares 1, 0 and gets a wrong one. (gradgradcheck finds this, step gradcheck01.)
+on. The demo declares 1, 0 and gets a wrong one. (gradgradcheck finds this, step 68c.)
 
 Changed: Function, Function.apply, Function.several_outputs, Function.saved_tensor, Mul, Div.
 Try: declare saves = None, None in Mul. Why does the second backward raise?
@@ -31,6 +31,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad
 from tinytorch.autograd.views import rebase_history, record_view

@@ -5,8 +5,8 @@ works on Tensors for it (step 65d): the table gains rows, aten::mul and aten::su
 not say which layer they belong to. And the profiler changes what it measures: the demo's backward
 pass takes several times as long as without the profiler.
 
-So the profiler becomes a NodeMode (step engine08). Backward stays on arrays, and each of its nodes is
-an event with PyTorch's name:
+So the profiler becomes a NodeMode (step engine08). Backward stays on arrays, and each of its nodes
+is an event with PyTorch's name:
 
     aten::mul       a call in the forward pass
     MulBackward0    its node in the backward pass

@@ -17,7 +17,8 @@ does the gradient fit the input again? (`spread`) Summing the rows of [2, 3] lea
 step 35b: without `spread`, a square matrix gets the wrong gradient and no error, since [3] fits [3,
 3] along the wrong dimension.
 
-The gradient is repeated by Expand (step tensor07), which does not copy and is itself differentiable.
+The gradient is repeated by Expand (step tensor07), which does not copy and is itself
+differentiable.
 
 Changed: the modules before are finished. New: Reduction, Sum, Mean, reduced_dims, sum, mean. From
 here on `sum` hides Python's own.

@@ -5,8 +5,8 @@ An optimizer outside of the package keeps the largest second moment that it has 
     torch.maximum(largest, second, out=largest)
 
 `maximum` makes a new array in each step, and the program says that it is not needed. add, mul and
-matmul take `out=` since step inplace07, where `into` writes a result into a tensor, and refuses what
-cannot be written: an expanded tensor, another type, a call that autograd would have to record.
+matmul take `out=` since step inplace07, where `into` writes a result into a tensor, and refuses
+what cannot be written: an expanded tensor, another type, a call that autograd would have to record.
 
 All other functions get a wrapper: it calls the function, and passes its result to `into`. That
 saves no memory, but a program gets what it relies on: the result is in the tensor that it gave.

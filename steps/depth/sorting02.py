@@ -20,8 +20,8 @@ is last, and first in a falling order.
 The trap: sorting -x gives no falling order. nan stays last, and the smallest integer has no
 negative.
 
-Every order is stable here, also without `stable=True`. Both options have to be flags (step tensor09):
-in sort(x, 0, 1), a second dimension may have been meant.
+Every order is stable here, also without `stable=True`. Both options have to be flags (step
+tensor09): in sort(x, 0, 1), a second dimension may have been meant.
 
 Changed: ArgSort.forward, argsort, sort. New: stable_order.
 Try: return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for the falling order.

@@ -32,11 +32,20 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes
 from tinytorch.core.convert import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, result_type
+from tinytorch.core.dtype import (
+    Defaults,
+    DType,
+    as_dtype,
+    bfloat16,
+    int64,
+    numpy_dtype,
+    result_type,
+)
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.version import (
     bump_version,
@@ -938,6 +947,11 @@ class Neg(Function):
         return -g
 
 
+def number_like(number: Any, dtype: DType) -> Any:
+    """The number as one that does not widen an array of this type, as Python's do a bfloat16."""
+    return numpy_dtype(dtype).type(number) if dtype is bfloat16 else number
+
+
 def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     """Bring two tensors, or a tensor and a number, to the type of their result.
 
@@ -946,13 +960,14 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = as_tensor(a), as_tensor(b)
+    a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))  # Python's numbers
     a = a if isinstance(a, Tensor) or isinstance(b, Tensor) else as_tensor(a)  # add(2, 3)
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype
     return (
-        cast(a, dtype) if isinstance(a, Tensor) else a,
-        cast(b, dtype) if isinstance(b, Tensor) else b,
+        cast(a, dtype) if isinstance(a, Tensor) else number_like(a, dtype),
+        cast(b, dtype) if isinstance(b, Tensor) else number_like(b, dtype),
     )
 
 

@@ -35,7 +35,7 @@ REFEREED = """
     41a 41b 41c 42 43 44 45a 45b 45c 45d 46a 46b 47a 47b 48a 48b 48c 49
     50a 50b 50c 50d 52a 52b 54a
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
-    61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c
+    61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c 68a 68b 68c
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",

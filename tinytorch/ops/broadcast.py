@@ -8,6 +8,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function, sum_to
 from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Size, Tensor, tensor_method
 
 

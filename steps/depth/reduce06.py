@@ -22,6 +22,8 @@ Halves are computed as float32 again. A variance is several operations, and each
 `widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step
 elementwise16).
 
+`saves = (0,)` declares that argument 0 is what is kept (step core59).
+
 Changed: nothing. New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
 """
@@ -225,6 +227,8 @@ class Var(Reduction):
 
     The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
+
+    saves = (0,)
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)

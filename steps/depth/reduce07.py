@@ -15,6 +15,8 @@ Std is a subclass of Var. Its forward takes the root of Var's result, and its ba
 The trap: a formula whose value is right at a point may still have a nan as its gradient there. The
 value of sqrt(var(x)) is 0, as it should be; only training shows the nan.
 
+`saves = 0, ~0`: x is kept, and the result (step core59).
+
 New: Std, std.
 Try: divide by y alone in Std.backward.
 """
@@ -219,6 +221,8 @@ class Var(Reduction):
     The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
 
+    saves = (0,)
+
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
         ctx.divisor = ctx.count() - correction
@@ -236,6 +240,8 @@ class Var(Reduction):
 
 class Std(Var):
     """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    saves = 0, ~0
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))

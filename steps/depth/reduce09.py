@@ -222,6 +222,8 @@ class Var(Reduction):
     The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
 
+    saves = (0,)
+
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
         n = ctx.count()
@@ -241,6 +243,8 @@ class Var(Reduction):
 
 class Std(Var):
     """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    saves = 0, ~0
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))

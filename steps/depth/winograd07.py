@@ -280,6 +280,7 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
 class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
 
+    saves = 0, 1
     whole = True
 
     def name(ctx) -> str:

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import opmath_type
 
 
 class Windows(NamedTuple):
@@ -180,7 +180,7 @@ def avg_pool(
         divisor_override: divide the sums by this number instead.
     """
     windows, dims = windows_of(ndim, input, kernel_size, stride, padding, 1)
-    x = cast(input, float32) if input.dtype.itemsize == 2 else input
+    x = cast(input, opmath_type(input.dtype))
     counts = [window_counts(*each[:5], count_include_pad) for each in dims]
     divisor = divisor_override or math.prod(each[0] for each in counts)
     if divisor_override is None and any(len(set(each)) > 1 for each in counts):

@@ -31,10 +31,10 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import opmath_type
 
 
 class Windows(NamedTuple):
@@ -203,7 +203,7 @@ def avg_pool(
     windows, dims = windows_of(ndim, input, ceil_mode, kernel_size, stride, padding, 1)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    x = cast(input, float32) if input.dtype.itemsize == 2 else input
+    x = cast(input, opmath_type(input.dtype))
     counts = [window_counts(*each[:5], count_include_pad) for each in dims]
     divisor = divisor_override or math.prod(each[0] for each in counts)
     if divisor_override is None and any(len(set(each)) > 1 for each in counts):

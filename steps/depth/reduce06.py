@@ -38,12 +38,12 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import stays_wide
+from tinytorch.ops.elementwise import opmath_type, stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -121,9 +121,9 @@ def wide(x: Any) -> Any:
 
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
-    half = input.array.dtype.itemsize == 2
-    result = function.apply(cast(input, float32) if half else input, *parameters)
-    return result if half and stays_wide(function) else cast(result, input.dtype)
+    dtype = input.dtype
+    result = function.apply(cast(input, opmath_type(dtype)), *parameters)
+    return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
 
 
 @functools.singledispatch

@@ -312,7 +312,7 @@ class PlainMaxPool(Formula):
 def bilinear(op: str, a: Any, b: Any, geo: convolution.Geometry) -> Any:
     """A convolution or one of its derivatives, computed by the array library."""
     bias = () if op == "convolve_weight" else (None,)
-    return convolution.in_float32(getattr(convolution, op), a.dtype, a, b, *bias, geo=geo)
+    return convolution.in_float32(getattr(convolution, op), a, b, *bias, geo=geo)
 
 
 class PlainBilinear(convolution.Bilinear):

@@ -1,7 +1,10 @@
 """Names under which programs look for things: PyTorch's paths, old names, switches, wrappers."""
 
 import importlib
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ import pytest
 import tinytorch
 from tinytorch import nn, tensor
 from tinytorch.utils.data import DataLoader, DistributedSampler
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
@@ -197,3 +202,22 @@ def test_the_deterministic_switch_leaves_winograds_tiles_out():
     assert not tinytorch.is_deterministic_algorithms_warn_only_enabled()
     with pytest.raises(TypeError, match="must be bool, not int"):
         tinytorch.use_deterministic_algorithms(1)
+
+
+def test_what_most_programs_do_without_is_imported_on_demand():
+    program = """
+import sys
+import tinytorch
+late = "tinytorch.compiler tinytorch.datasets tinytorch.distributions urllib.request ssl email"
+print([name for name in (late + " secrets threadpoolctl").split() if name in sys.modules])
+print(tinytorch.datasets.MNIST.__name__, tinytorch.distributions.Normal.__name__)
+print(tinytorch.compile.__name__, tinytorch.compiler.__name__, hasattr(tinytorch, "compiles"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines() == [
+        "[]",
+        "MNIST Normal",
+        "compile tinytorch.compiler False",
+    ]

@@ -3,14 +3,14 @@
 # One import for each module, with the names that it offers here.
 # fmt: off
 
+import importlib
 from math import e, inf, nan, pi
 
 from numpy import newaxis
 
 from tinytorch import (
-    accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    jit, kernels, multiprocessing, nn, onnx, optim, profiler, random, sparse, special, testing,
-    utils, xpu,
+    accelerator, amp, autograd, backends, cuda, distributed, func, jit, kernels, multiprocessing,
+    nn, onnx, optim, profiler, random, sparse, special, testing, utils, xpu,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.anomaly_mode import is_anomaly_enabled
@@ -34,7 +34,6 @@ from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
-from tinytorch.lazy import __getattr__
 from tinytorch.func.transforms import vmap
 from tinytorch.linalg import cholesky, inv as inverse
 from tinytorch.nn.functional import (
@@ -119,3 +118,14 @@ from tinytorch.serialization import load, save
 from tinytorch.sparse import matmul, mm, mm as spmm, sparse_coo_tensor
 from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__
+# fmt: on
+
+
+def __getattr__(name: str) -> object:
+    """Names of the package that are imported when a program first asks for them. Python calls this
+    for a name that a module does not have."""
+    if name == "compile":
+        return importlib.import_module("tinytorch.compiler.api").compile
+    if name in ("compiler", "datasets", "distributions"):
+        return importlib.import_module(f"tinytorch.{name}")
+    raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")

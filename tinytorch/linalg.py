@@ -29,6 +29,8 @@ class LinalgFunction(Function):
 class Solve(LinalgFunction):
     """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
 
+    saves = 0, ~0
+
     def forward(ctx, a: Any, b: Any) -> Any:
         x = ctx.xp.linalg.solve(a, b)
         ctx.save_for_backward(a, x)
@@ -93,6 +95,8 @@ class Cholesky(LinalgFunction):
 
     Source: Murray, Differentiation of the Cholesky decomposition, 2016.
     """
+
+    saves = ~0, None
 
     def forward(ctx, a: Any) -> Any:
         lower = ctx.xp.linalg.cholesky(a)

@@ -4,15 +4,13 @@ from typing import Any
 
 
 def load_threadpoolctl() -> Any:
-    """threadpoolctl, which can talk to all BLAS libraries, or None where it is not installed."""
+    """threadpoolctl, which can talk to all BLAS libraries, or None where it is not installed. It is
+    imported when it is needed: with it, `import tinytorch` would take longer."""
     try:
         import threadpoolctl
     except ImportError:
         return None
     return threadpoolctl
-
-
-threadpoolctl = load_threadpoolctl()
 
 
 def blas_libraries() -> Any:
@@ -21,6 +19,7 @@ def blas_libraries() -> Any:
     Raises:
         ImportError: where threadpoolctl is not installed.
     """
+    threadpoolctl = load_threadpoolctl()
     if threadpoolctl is None:
         raise ImportError(
             "the number of threads is read and set by threadpoolctl, which is not installed: "

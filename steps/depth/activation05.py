@@ -41,6 +41,8 @@ class Activation(Function):
     is nan.
     """
 
+    saves = (0,)
+
     def forward(ctx, x: Any, *options: float) -> Any:
         ctx.options = options
         ctx.save_for_backward(x)

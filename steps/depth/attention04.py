@@ -26,6 +26,9 @@ Y.
 (PyTorch's node of this kind, for x of four dimensions, has the name that is printed here; for fewer
 dimensions PyTorch takes single operations.)
 
+`saves` declares what is kept (step core59): arguments 0 to 3, the result ~0, and None for E and z,
+which are constants.
+
 Changed: scaled_dot_product_attention. New: Attention, plain.
 Try: leave out the two lines of backward that compute E and z again. Which line notices?
 """
@@ -69,6 +72,8 @@ class Attention(Function):
         dL/dV = E^T H,   dL/dS = E * (H V^T - the sums of the rows of H * Y),
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
     """
+
+    saves = 0, 1, 2, 3, ~0, None, None
 
     def largest(ctx, scores: Any) -> Any:
         """The largest score of each row."""

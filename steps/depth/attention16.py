@@ -32,6 +32,7 @@ from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import empty, ones, zeros
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.joining import cat, constant_pad
@@ -73,6 +74,7 @@ class Attention(Function):
     of E that fit the cache; in causal attention the blocks above the diagonal are left out.
     """
 
+    saves = 0, 1, 2, 3, 4, None, ~0, None
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
     chunk = 1 << 19  # bytes of E in one block
     causal_rows = 64  # rows of E in one block of causal attention
@@ -208,7 +210,7 @@ def scaled_dot_product_attention(
         key = repeat_interleave(key, heads[0] // heads[1], -3)
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
-    computed = float32 if dtype.itemsize == 2 else dtype
+    computed = opmath_type(dtype)
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores

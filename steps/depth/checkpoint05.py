@@ -5,7 +5,7 @@ the weights of the attention. The checkpoint of step checkpoint04 takes neither:
 tensor, and asks a tuple for its grad_fn.
 
 Keywords are passed on in both runs. To find the nodes, the walk starts from all tensors of the
-result, whether it is one, a tuple, a list or a dict of them, also nested:
+result, whether it is one, a tuple, a list, a set or a dict of them, or a dataclass, also nested:
 
     {"out": y, "weights": [a, b], "name": "block 3"}    starts from y, a and b
 
@@ -19,6 +19,7 @@ New: tensors_in. Changed: graph_since, Segment, checkpoint.
 Try: take `dict` out of tensors_in. How many tensors does it find in the result?
 """
 
+import dataclasses
 import importlib
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,12 +43,16 @@ for name in "comparison indexing matmul norm reduction sampling shape".split():
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of a value: itself, or those in tuples, lists and dicts."""
+    """The tensors of a value: itself, or those in tuples, lists, sets, dicts and dataclasses."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 def graph_since(time: int, outputs: Any) -> list[Function]:
@@ -156,6 +161,13 @@ if __name__ == "__main__":
     expected = grad(total(block(x, mask=mask)), [x, layer.weight])
     found = grad(total(result), [x, layer.weight])
     print([equal(a, b) for a, b in zip(found, expected, strict=True)])  # -> [True, True]
+
+    @dataclasses.dataclass
+    class Pair:
+        one: Tensor
+        other: Tensor
+
+    print(len(list(tensors_in([Pair(x, mask), {x}]))))  # -> 3
 
     # A tensor that is not found keeps its values, and its gradient is right.
     class Hidden:

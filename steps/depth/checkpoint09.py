@@ -22,6 +22,7 @@ New: in_turn, checkpoint_sequential. Finished: utils/checkpoint.py.
 Try: segments of other lengths, (3, 5, 6) as well. Where is the smallest peak?
 """
 
+import dataclasses
 import importlib
 import warnings
 import weakref
@@ -53,12 +54,16 @@ class CheckpointError(RuntimeError):
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of a value: itself, or those in tuples, lists and dicts."""
+    """The tensors of a value: itself, or those in tuples, lists, sets, dicts and dataclasses."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 def graph_since(time: int, outputs: Any) -> list[Function]:

@@ -20,6 +20,8 @@ only if the bound needs one.
 
 For floats, a missing bound is replaced by an infinite one: NumPy has a fast loop for two numbers.
 
+`saves = 0, 1, 2` declares that the three arguments are kept (step core59).
+
 Changed: nothing. New: Clamp, clamp, clamp_min, clamp_max.
 Try: write x > low in place of x >= low in Clamp, and see which line of the demo changes.
 """
@@ -193,6 +195,7 @@ class Clamp(Function):
     """y = x between low and high. The gradient passes inside and at the bounds; outside it goes to
     the bound that took the place of x."""
 
+    saves = 0, 1, 2
     elementwise = True
 
     def forward(ctx, x: Any, low: Any, high: Any) -> Any:

@@ -192,6 +192,7 @@ class Clamp(Function):
     """y = x between low and high. The gradient passes inside and at the bounds; outside it goes to
     the bound that took the place of x."""
 
+    saves = 0, 1, 2
     elementwise = True
 
     def forward(ctx, x: Any, low: Any, high: Any) -> Any:
@@ -275,6 +276,7 @@ clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
 class Where(Function):
     """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
 
+    saves = (0,)
     elementwise = True
 
     def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
@@ -330,6 +332,7 @@ Lerp = entry(
         lambda xp, g, a, b, weight: g * weight,
         lambda xp, g, a, b, weight: g * (b - a),
     ),
+    saves=(0, 1, 2),
 )
 
 

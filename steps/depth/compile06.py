@@ -50,7 +50,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -62,6 +61,7 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import next_sequence_nr
+from tinytorch.utils._nested import tensors_in
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 

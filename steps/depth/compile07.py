@@ -52,7 +52,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -67,6 +66,7 @@ from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.utils._nested import tensors_in
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 

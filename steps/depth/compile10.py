@@ -58,7 +58,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -73,6 +72,7 @@ from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.ops.elementwise import relu
+from tinytorch.utils._nested import tensors_in
 
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}

@@ -50,7 +50,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -64,6 +63,7 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.linear import Linear
 from tinytorch.ops.creation import ones
+from tinytorch.utils._nested import tensors_in
 
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}

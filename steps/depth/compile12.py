@@ -59,7 +59,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -72,6 +71,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
+from tinytorch.utils._nested import tensors_in
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 # What modules have for state_dict() and load_state_dict(): a call does not read it.

@@ -72,7 +72,6 @@ from tinytorch.compiler.capture import (
     attributes_of,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -87,6 +86,7 @@ from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import initial_seed
 from tinytorch.ops.shape import is_contiguous, stride
+from tinytorch.utils._nested import tensors_in
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")

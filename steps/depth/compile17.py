@@ -47,7 +47,6 @@ from tinytorch.compiler.capture import (
     Shown,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
@@ -60,6 +59,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
+from tinytorch.utils._nested import tensors_in
 
 
 class CompiledCall(Function):

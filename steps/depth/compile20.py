@@ -43,7 +43,6 @@ from tinytorch.compiler.capture import (
     Shown,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import CheckFailed, Graph
@@ -59,6 +58,7 @@ from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.dropout import dropout
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, rand, randn
+from tinytorch.utils._nested import tensors_in
 
 
 class CompiledCall(Function):

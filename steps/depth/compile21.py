@@ -55,7 +55,6 @@ from tinytorch.compiler.capture import (
     Shown,
     capture,
     rebuilt,
-    tensors_in,
     tracing_lock,
 )
 from tinytorch.compiler.graph import CheckFailed, Graph
@@ -81,6 +80,7 @@ from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.utils._nested import tensors_in
 
 
 class CompiledCall(Function):

@@ -6,70 +6,45 @@ call any array library (ctx.xp).
 
 A program calls tinytorch.compile(model), or model.compile(). Most programs need no compiler, and it
 should not make `import tinytorch` slower. So it is imported at the first use: Python calls a
-module's `__getattr__` for a name that the module does not have.
+module's `__getattr__` for a name that the module does not have. This one stands in
+tinytorch/__init__.py. It does the same for two more parts that many programs do without: datasets,
+which brings Python's modules for networks (urllib, ssl), and distributions.
 
 model.compile() is for programs that cannot put another object in the place of the model, for
-example because an optimizer or a file knows it already. The model stays the same object, and the
-keys of its state_dict have no prefix; only its forward is compiled. As in step compile21, an
+example because an optimizer or a file knows it already (step module27). As in step compile21, an
 attribute "forward" of the instance hides the method of the class:
 
     model(x)  ->  Module.__call__: hooks  ->  vars(model)["forward"]: a compiled function
 
-The trap is a copy. A compiled function belongs to one model: a deep copy that shares it would
-compute with the weights of the original, and a file cannot hold it. Python asks `__getstate__` for
-what a copy gets, and this leaves it out. The copy is not compiled.
+The demo shows that the keys of the state_dict stay the same, and that a copy is not compiled.
 
-PyTorch has the same method. It compiles the hooks of the module, too.
+The trap is an `import tinytorch.compiler` at the top of some module of the package: then each
+program pays for it again, and only a measurement shows it.
 
-New: lazy.__getattr__, Module.compile, Module.__getstate__.
-Try: leave out __getstate__. Which lines of the demo go wrong?
+PyTorch has torch.__getattr__ too, for torch.onnx and some inner parts.
+
+New: `__getattr__`.
+Try: raise KeyError in place of AttributeError. What would hasattr(tinytorch, "compiles") do?
 """
 
 import copy
 import importlib
 import pickle
-from typing import Any
 
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
 from tinytorch.ops.random import manual_seed, randn
 
 
-def __getattr__(name: str) -> Any:
-    """tinytorch.compile and tinytorch.compiler: most programs do without a compiler.
-
-    tinytorch/__init__.py imports this function. Python calls it for a name that a module does not
-    have.
-    """
-    if name not in ("compile", "compiler"):
-        raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")
-    if name == "compiler":
-        return importlib.import_module("tinytorch.compiler")
-    return importlib.import_module("tinytorch.compiler.api").compile
-
-
-def compile_module(module: Module, *args: Any, **kwargs: Any) -> None:
-    """Module.compile: compiles the forward of a module, which stays the same object.
-
-    The arguments are those of tinytorch.compile. Hooks run before and after the compiled code. A
-    copy of the module, also one in a file, is not compiled.
-    """
-    forward = module.forward
-    if hasattr(forward, "compiled"):  # a second time: with other options
-        forward = forward.__wrapped__
-    vars(module)["forward"] = __getattr__("compile")(forward, *args, **kwargs)
-
-
-def state_of_module(module: Module) -> dict[str, Any]:
-    """Module.__getstate__: what a copy of a module gets; of a compiled forward it gets nothing."""
-    compiled = hasattr(vars(module).get("forward"), "compiled")
-    return {n: x for n, x in vars(module).items() if not (compiled and n == "forward")}
-
-
-Module.compile = compile_module
-Module.__getstate__ = state_of_module
+def __getattr__(name: str) -> object:
+    """Names of the package that are imported when a program first asks for them. Python calls this
+    for a name that a module does not have."""
+    if name == "compile":
+        return importlib.import_module("tinytorch.compiler.api").compile
+    if name in ("compiler", "datasets", "distributions"):
+        return importlib.import_module(f"tinytorch.{name}")
+    raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")
 
 
 if __name__ == "__main__":

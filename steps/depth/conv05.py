@@ -93,6 +93,8 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
 class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
 
+    saves = 0, 1
+
     def name(ctx) -> str:
         return "ConvolutionBackward0"
 

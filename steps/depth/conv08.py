@@ -32,6 +32,7 @@ import numpy as np
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
+from tinytorch.ops.reduction import wide
 from tinytorch.ops.storage import strided
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -129,6 +130,8 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
 class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
 
+    saves = 0, 1
+
     def name(ctx) -> str:
         return "ConvolutionBackward0"
 
@@ -139,12 +142,10 @@ class Bilinear(Function):
         ctx.geo = geo
 
 
-def in_float32(function: Any, dtype: Any, *arrays: Any, geo: Geometry) -> Any:
+def in_float32(function: Any, *arrays: Any, geo: Geometry) -> Any:
     """function(*arrays, geo); halves are added up as float32, and rounded once."""
-    if dtype.itemsize != 2:
-        return function(*arrays, geo)
-    arrays = (x if x is None else x.astype("float32") for x in arrays)
-    return function(*arrays, geo).astype(dtype)
+    result = function(*(x if x is None else wide(x) for x in arrays), geo)
+    return result.astype(arrays[0].dtype, copy=False)
 
 
 class Convolution(Bilinear):
@@ -152,7 +153,7 @@ class Convolution(Bilinear):
 
     def forward(ctx, x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(x, w, geo)
-        return in_float32(convolve, x.dtype, x, w, bias, geo=geo)
+        return in_float32(convolve, x, w, bias, geo=geo)
 
     def backward(ctx, g: Any) -> Any:
         (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -168,7 +169,7 @@ class ConvolutionInput(Bilinear):
 
     def forward(ctx, g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(g, w, geo)
-        return in_float32(convolve_input, g.dtype, g, w, bias, geo=geo)
+        return in_float32(convolve_input, g, w, bias, geo=geo)
 
     def backward(ctx, u: Any) -> Any:
         (g, w), (need_g, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -184,7 +185,7 @@ class ConvolutionWeight(Bilinear):
 
     def forward(ctx, x: Any, g: Any, geo: Geometry) -> Any:
         ctx.save(x, g, geo)
-        return in_float32(convolve_weight, x.dtype, x, g, geo=geo)
+        return in_float32(convolve_weight, x, g, geo=geo)
 
     def backward(ctx, v: Any) -> Any:
         (x, g), (need_x, need_g, _) = ctx.saved, ctx.needs_input_grad

@@ -30,15 +30,13 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 def load_threadpoolctl() -> Any:
-    """threadpoolctl, which can talk to all BLAS libraries, or None where it is not installed."""
+    """threadpoolctl, which can talk to all BLAS libraries, or None where it is not installed. It is
+    imported when it is needed: with it, `import tinytorch` would take longer."""
     try:
         import threadpoolctl
     except ImportError:
         return None
     return threadpoolctl
-
-
-threadpoolctl = load_threadpoolctl()
 
 
 def blas_libraries() -> Any:
@@ -47,6 +45,7 @@ def blas_libraries() -> Any:
     Raises:
         ImportError: where threadpoolctl is not installed.
     """
+    threadpoolctl = load_threadpoolctl()
     if threadpoolctl is None:
         raise ImportError(
             "the number of threads is read and set by threadpoolctl, which is not installed: "
@@ -102,12 +101,12 @@ if __name__ == "__main__":
     print(text)  # -> ...
 
     # Without the package there is nothing to ask.
-    installed, threadpoolctl = threadpoolctl, None
+    load, load_threadpoolctl = load_threadpoolctl, lambda: None
     try:
         get_num_threads()
     except ImportError as error:
         print(str(error).rpartition("which ")[2])  # -> is not installed: pip install threadpoolctl
-    threadpoolctl = installed
+    load_threadpoolctl = load
 
     # What is refused.
     for wrong in (0, 1.5):

@@ -37,7 +37,7 @@ from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.profiler import FunctionEvent, profile
-from tinytorch.utils.checkpoint import tensors_in
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():

@@ -21,6 +21,8 @@ In backward, with G for the gradient of L, the same steps in reverse:
 The trap: only the lower triangle of A is read, but the gradient is symmetric: A[i, j] and A[j, i]
 get half each, so a step of an optimizer leaves A symmetric. PyTorch does the same.
 
+`saves = ~0, None`: the result is kept, and a constant (step core59).
+
 New: Cholesky, cholesky. linalg.py (step jacobian08) is resumed.
 Try: leave the halves out of `backward`, and compare with the numbers of the demo.
 """
@@ -57,6 +59,8 @@ class LinalgFunction(Function):
 
 class Solve(LinalgFunction):
     """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
+
+    saves = 0, ~0
 
     def forward(ctx, a: Any, b: Any) -> Any:
         x = ctx.xp.linalg.solve(a, b)
@@ -122,6 +126,8 @@ class Cholesky(LinalgFunction):
 
     Source: Murray, Differentiation of the Cholesky decomposition, 2016.
     """
+
+    saves = ~0, None
 
     def forward(ctx, a: Any) -> Any:
         lower = ctx.xp.linalg.cholesky(a)

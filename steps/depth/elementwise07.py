@@ -30,7 +30,7 @@ import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import Defaults, float32, numpy_dtype
+from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 from tinytorch.ops.conversion import cast
@@ -90,6 +90,12 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
+def opmath_type(dtype: DType) -> DType:
+    """The type in which operations on this one are computed: float32 for float16 and bfloat16,
+    which are rounded once, at the end."""
+    return float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+
+
 def compute(function: type, input: Tensor, keeps: str) -> Tensor:
     """function.apply on an input of a type that suits it.
 
@@ -107,7 +113,7 @@ def compute(function: type, input: Tensor, keeps: str) -> Tensor:
         if keeps:
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    wide = opmath_type(dtype)
     return cast(function.apply(cast(input, wide)), dtype)
 
 

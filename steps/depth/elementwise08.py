@@ -34,7 +34,7 @@ import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import Defaults, float32, numpy_dtype, result_type
+from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 from tinytorch.ops.conversion import cast
@@ -94,6 +94,12 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
+def opmath_type(dtype: DType) -> DType:
+    """The type in which operations on this one are computed: float32 for float16 and bfloat16,
+    which are rounded once, at the end."""
+    return float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+
+
 def compute(function: type, inputs: tuple, keeps: str = "biu") -> Tensor:
     """function.apply on inputs of one type.
 
@@ -111,7 +117,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu") -> Tensor:
         if keeps:
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    wide = opmath_type(dtype)
     return cast(function.apply(*(cast(x, wide) for x in inputs)), dtype)
 
 

@@ -102,6 +102,12 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
+def opmath_type(dtype: DType) -> DType:
+    """The type in which operations on this one are computed: float32 for float16 and bfloat16,
+    which are rounded once, at the end."""
+    return float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+
+
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
@@ -122,7 +128,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         if keeps:
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    wide = opmath_type(dtype)
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
     return cast(result, dtype)
 

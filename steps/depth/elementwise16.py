@@ -119,6 +119,12 @@ def stays_wide(function: type) -> bool:
     return any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes)
 
 
+def opmath_type(dtype: DType) -> DType:
+    """The type in which operations on this one are computed: float32 for float16 and bfloat16,
+    which are rounded once, at the end."""
+    return float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+
+
 def compute(
     function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0, fits: bool = False
 ) -> Tensor:
@@ -144,7 +150,7 @@ def compute(
         dtype = Defaults.dtype
     if fits and isinstance(inputs[-1], (int, np.integer)):
         check_fits(inputs[-1], dtype)
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    wide = opmath_type(dtype)
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
     return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
 
@@ -254,7 +260,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return compute(Round, (input,), "iu")
     if not input.is_floating_point():
         raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
-    x = cast(input, float32) if input.dtype.itemsize == 2 else input  # float16 ends at 65504
+    x = cast(input, opmath_type(input.dtype))  # float16 ends at 65504
     if decimals > 0:
         x = true_divide(round(mul(x, 10.0**decimals)), 10.0**decimals)
     else:

@@ -17,6 +17,8 @@ negative word is a mistake, often a padding that was meant to be ignored (the ne
 PyTorch: nn.Embedding, with its numbers drawn from a normal distribution. Its node prints as
 EmbeddingBackward0.
 
+`saves = (1,)` declares that argument 1, the index, is kept (step core59).
+
 Changed: embedding picks. New: PickRows, Embedding.
 Try: leave out check_index, and ask for word -1: you get the last word, and no error.
 """
@@ -41,6 +43,8 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 class PickRows(Function):
     """y = the rows of W that `index` names;   dL/dW = 0, with each gradient added to its row."""
+
+    saves = (1,)
 
     def forward(ctx, weight: Any, index: Any) -> Any:
         ctx.shape = weight.shape

@@ -19,6 +19,8 @@ Amin differs from Amax in one word: method = "min".
 (found.sum takes axis and keepdims, NumPy's words, as the formula runs on arrays and on Tensors. The
 dtype keeps the count of float32 gradients in float32.)
 
+`saves = 0, ~0` declares what is kept: argument 0, and the result (step core59).
+
 Changed: the reductions of step reduce09 are imported. New: Amax, Amin, amax, amin.
 Try: return ctx.spread(g) * found, without dividing. Which line is wrong now?
 """
@@ -33,6 +35,7 @@ from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
 class Amax(Reduction):
     """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
 
+    saves = 0, ~0
     method = "max"
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:

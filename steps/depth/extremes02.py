@@ -47,6 +47,7 @@ def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) ->
 class Amax(Reduction):
     """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
 
+    saves = 0, ~0
     method = "max"
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:

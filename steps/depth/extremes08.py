@@ -85,6 +85,7 @@ def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) ->
 class Amax(Reduction):
     """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
 
+    saves = 0, ~0
     method = "max"
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
@@ -151,6 +152,8 @@ class TakeAlong(Function):
     dimension either. The gradient goes to where the elements came from; all others get 0.
     """
 
+    saves = (1,)
+
     def forward(ctx, x: Any, index: Any, dim: int) -> Any:
         ctx.dim, ctx.shape = dim, x.shape
         ctx.save_for_backward(index)
@@ -162,6 +165,8 @@ class TakeAlong(Function):
 
 class PutAlong(Function):
     """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
+
+    saves = (1,)
 
     def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
         ctx.dim = dim

@@ -24,7 +24,6 @@ import contextlib
 import importlib
 import os
 import pickle
-import secrets
 import shutil
 import struct
 import sys
@@ -247,7 +246,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
         with open(target, "wb") as file:
             yield file
         return
-    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    unfinished = target.with_name(f"{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
             if exists:

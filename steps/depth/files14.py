@@ -29,7 +29,6 @@ import importlib
 import io
 import os
 import pickle
-import secrets
 import shutil
 import struct
 import sys
@@ -368,7 +367,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
         with open(target, "wb") as file:
             yield file
         return
-    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    unfinished = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         try:  # Linux has files without a name. They disappear with a process that is killed.
             os.stat("/proc/self/fd")  # only from there can they be given a name later

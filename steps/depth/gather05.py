@@ -17,6 +17,8 @@ The value is a number or a tensor with one element and no dimensions; it must fi
 
 PyTorch: masked_fill, masked_fill_ (in place).
 
+`saves = (1,)` declares that the mask, argument 1, is kept (step core59).
+
 New: MaskedFill, masked_fill, masked_fill_.
 Try: let backward return g for x, and read the gradient in the demo.
 """
@@ -42,6 +44,7 @@ from tinytorch.ops.shape import Reshape, flatten
 class MaskedFill(Function):
     """y = value where the mask is true, else x."""
 
+    saves = (1,)
     elementwise = True
 
     def forward(ctx, x: Any, mask: Any, value: Any) -> Any:

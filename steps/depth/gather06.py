@@ -42,6 +42,7 @@ from tinytorch.ops.shape import Reshape, flatten
 class MaskedFill(Function):
     """y = value where the mask is true, else x."""
 
+    saves = (1,)
     elementwise = True
 
     def forward(ctx, x: Any, mask: Any, value: Any) -> Any:

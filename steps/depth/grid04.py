@@ -29,7 +29,9 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import arange, meshgrid, ones_like
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.joining import stack
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -101,9 +103,8 @@ def grid_sample(
 
     Returns [batch, channels, rows, columns].
     """
-    if input.dtype.itemsize == 2:  # places of pixels need more than 11 bits
-        wide = grid_sample(input.float(), grid.float(), mode, padding_mode, align_corners)
-        return wide.to(input.dtype)
+    dtype = input.dtype  # places of pixels need more than the 11 bits of a float16
+    input, grid = (cast(x, opmath_type(dtype)) for x in (input, grid))
     positions, found = grid.flatten(1, -2), []
     for number, size in enumerate(reversed(input.shape[2:])):  # x is the image's last dimension
         x, border = in_pixels(positions[..., number], size, align_corners), (size, padding_mode)
@@ -118,7 +119,7 @@ def grid_sample(
         weight = functools.reduce(operator.mul, weights)
         pixels = read_at(input, places)
         result = result + pixels * weight.unsqueeze(1)
-    return result.reshape(*input.shape[:2], *grid.shape[1:-1])
+    return cast(result, dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
 @checked

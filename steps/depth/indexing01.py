@@ -20,6 +20,8 @@ so its backward:
 
 PyTorch: x[rows] has IndexBackward0, and the scatter-add in it is index_put with accumulate=True.
 
+`saves = (1,)` declares that argument 1, the index, is kept; in AddIndex it is 2 (step core59).
+
 Changed: a new module, indexing.py. New: Index, AddIndex.
 Try: write `out[index] += x` in AddIndex, and see which lines notice.
 """
@@ -36,6 +38,8 @@ class Index(Function):
     A row that is chosen twice gets both gradients: they are added up.
     """
 
+    saves = (1,)
+
     def forward(ctx, x: Any, index: Any) -> Any:
         ctx.shape = x.shape
         ctx.save_for_backward(index)
@@ -47,6 +51,8 @@ class Index(Function):
 
 class AddIndex(Function):
     """y = zeros of a shape, with x added at y[index]: the adjoint of `Index`, a scatter-add."""
+
+    saves = (2,)
 
     def forward(ctx, x: Any, shape: tuple, index: Any) -> Any:
         ctx.save_for_backward(index)

@@ -51,6 +51,8 @@ class Index(Function):
     A row that is chosen twice gets both gradients: they are added up.
     """
 
+    saves = (1,)
+
     def forward(ctx, x: Any, index: Any) -> Any:
         ctx.shape = x.shape
         ctx.save_for_backward(index)
@@ -62,6 +64,8 @@ class Index(Function):
 
 class AddIndex(Function):
     """y = zeros of a shape, with x added at y[index]: the adjoint of `Index`, a scatter-add."""
+
+    saves = (2,)
 
     def forward(ctx, x: Any, shape: tuple, index: Any) -> Any:
         ctx.save_for_backward(index)

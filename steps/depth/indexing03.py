@@ -18,6 +18,9 @@ mode="wrap" counts each of them from the end of its own dimension first.
 
 PyTorch: x[rows, columns], and in C++ at::index with a list of tensors.
 
+How many indices there are is known in a call only, so forward itself sets ctx.saves: the numbers of
+the arguments that it keeps.
+
 Changed: Index and AddIndex take one index for each of the first dimensions.
 Try: compute `rows` as indices[0] * shape[1] + indices[1], and read the last two lines of the demo.
 """
@@ -53,6 +56,7 @@ class Index(Function):
     def forward(ctx, x: Any, *indices: Any) -> Any:
         ctx.shape = x.shape
         ctx.save_for_backward(*indices)
+        ctx.saves = range(1, 1 + len(indices))
         return x[indices]
 
     def backward(ctx, g: Any) -> Any:
@@ -65,6 +69,7 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, *indices: Any) -> Any:
         xp = ctx.xp
         ctx.save_for_backward(*indices)
+        ctx.saves = range(2, 2 + len(indices))
         # To the form out[rows] += x: the indexed dimensions become one.
         n = len(indices)
         rows = xp.ravel_multi_index(indices, shape[:n], mode="wrap")

@@ -62,6 +62,7 @@ class Index(Function):
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(2, 2 + len(indices))
         return ctx.xp.asarray(x[key_at(dims, indices)], order="C")
 
     def backward(ctx, g: Any) -> Any:
@@ -74,6 +75,7 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(3, 3 + len(indices))
         # To the form out[rows] += x: the indexed dimensions come to the front and become one.
         n, last = len(dims), dims[-1]
         rows = xp.ravel_multi_index(indices, tuple(shape[dim] for dim in dims), mode="wrap")

@@ -63,6 +63,7 @@ class Index(Function):
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(2, 2 + len(indices))
         if not dims:
             return x.take(indices[0])
         return ctx.xp.asarray(x[key_at(dims, indices)], order="C")
@@ -77,6 +78,7 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(3, 3 + len(indices))
         whole = shape
         if not dims:
             shape, dims = (math.prod(shape),), (0,)

@@ -74,6 +74,7 @@ class Index(Function):
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(2, 2 + len(indices))
         try:
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
@@ -92,6 +93,7 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(3, 3 + len(indices))
         whole = shape
         if not dims:
             shape, dims = (math.prod(shape),), (0,)

@@ -75,6 +75,7 @@ class Index(Function):
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(2, 2 + len(indices))
         try:
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
@@ -93,6 +94,7 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        ctx.saves = range(3, 3 + len(indices))
         whole = shape
         if not dims:
             shape, dims = (math.prod(shape),), (0,)
@@ -130,6 +132,7 @@ class IndexPut(Function):
     def forward(ctx, x: Any, values: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
         ctx.save_for_backward(*indices)
+        ctx.saves = range(3, 3 + len(indices))
         out = ctx.xp.asarray(x).copy()  # the gradient of a 0-d tensor may be a number
         write_at(out if dims else out.reshape(-1), key_at(dims, indices), values)
         return out

@@ -22,6 +22,8 @@ name. A matrix that is nearly singular raises nothing, and gives numbers without
 
 In PyTorch these are torch.linalg.solve and torch.linalg.LinAlgError.
 
+`saves = 0, ~0` declares what is kept: A, and the result (step core59).
+
 New: LinAlgError, LinalgFunction, Solve, solve.
 Try: solve(A, eye(2)). What is the result, times A?
 """
@@ -56,6 +58,8 @@ class LinalgFunction(Function):
 
 class Solve(LinalgFunction):
     """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
+
+    saves = 0, ~0
 
     def forward(ctx, a: Any, b: Any) -> Any:
         x = ctx.xp.linalg.solve(a, b)

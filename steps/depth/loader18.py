@@ -42,7 +42,7 @@ import numpy as np
 
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
-from tinytorch.threads import get_num_threads, set_num_threads, threadpoolctl
+from tinytorch.threads import get_num_threads, load_threadpoolctl, set_num_threads
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -57,8 +57,8 @@ def work(
     connection: Connection, dataset: Any, make_fetch: Callable[[Any], Callable[[Any], Any]]
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch. A None ends it."""
-    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
-        set_num_threads(1)
+    if load_threadpoolctl() is not None:
+        set_num_threads(1)  # the processes share the cores: one for the products of each
     fetch = make_fetch(dataset)
     for task in iter(connection.recv, None):
         send(connection, fetch(task))
@@ -246,10 +246,10 @@ if __name__ == "__main__":
     ours, theirs = multiprocessing.Pipe()
     for command in ([0, 1], [2], None):
         ours.send(command)
-    kept, threadpoolctl = threadpoolctl, "is installed"
+    kept, load_threadpoolctl = load_threadpoolctl, lambda: "is installed"
     real, set_num_threads = set_num_threads, lambda number: print("threads:", number)
     work(theirs, data, make_fetch)  # -> threads: 1
-    threadpoolctl, set_num_threads = kept, real
+    load_threadpoolctl, set_num_threads = kept, real
     for _ in range(2):
         print(receive(ours)[1].tolist())
     # -> [0, 1]
@@ -284,7 +284,7 @@ if __name__ == "__main__":
 
     # The threads of a worker. What it says depends on whether threadpoolctl is installed.
     def threads(number):
-        return get_num_threads() if threadpoolctl is not None else "unknown"
+        return get_num_threads() if load_threadpoolctl() is not None else "unknown"
 
     worker = Worker(
         multiprocessing.get_context(),

@@ -48,7 +48,7 @@ import numpy as np
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.random import Generator
-from tinytorch.threads import set_num_threads, threadpoolctl
+from tinytorch.threads import load_threadpoolctl, set_num_threads
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -124,8 +124,8 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch or the error."""
     here["worker"], fetch = info, None
-    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
-        set_num_threads(1)
+    if load_threadpoolctl() is not None:
+        set_num_threads(1)  # the processes share the cores: one for the products of each
     for (task,) in commands(connection):
         try:
             if fetch is None:

@@ -55,7 +55,7 @@ import numpy as np
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.random import Generator, manual_seed, randint
-from tinytorch.threads import set_num_threads, threadpoolctl
+from tinytorch.threads import load_threadpoolctl, set_num_threads
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, new_seed
@@ -141,8 +141,8 @@ def work(
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
-    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
-        set_num_threads(1)
+    if load_threadpoolctl() is not None:
+        set_num_threads(1)  # the processes share the cores: one for the products of each
     try:
         for epoch, task in commands(connection):
             try:

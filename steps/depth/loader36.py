@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.ops.random import manual_seed
-from tinytorch.threads import set_num_threads, threadpoolctl
+from tinytorch.threads import load_threadpoolctl, set_num_threads
 from tinytorch.utils.data.dataloader import DataLoader
 from tinytorch.utils.data.dataset import IterableDataset
 from tinytorch.utils.data.transfer import receive, send
@@ -127,8 +127,8 @@ def work(
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
-    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
-        set_num_threads(1)
+    if load_threadpoolctl() is not None:
+        set_num_threads(1)  # the processes share the cores: one for the products of each
     try:
         for epoch, task in commands(connection):
             try:

@@ -19,6 +19,9 @@ A loop with relu differs from TanhLoop in the function and its derivative alone,
 The trap: both methods work in place. What a subclass forgets to write into `out` is not 0: it is
 what the memory held before.
 
+How many values are kept depends on the subclass. So forward sets ctx.saves (step core59): the
+numbers of the arguments, ~0 for the first result, None for what `run` gave.
+
 New: Loop, ReluLoop. Changed: TanhLoop.
 Try: let run_back of TanhLoop return dh in place of d, and read the error.
 """
@@ -107,6 +110,7 @@ class Loop(Function):
         last = [s.copy() for s in states]
         kept = ctx.run(x, w_hh, b_hh, out, *last)
         ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, *states, out, *kept)
+        ctx.saves = 0, 1, 2, 3, 4, *range(6, 6 + len(states)), ~0, *(None for _ in kept)
         return (out, *last)
 
     def backward(ctx, g: Any, *g_states: Any) -> tuple:

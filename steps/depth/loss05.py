@@ -68,6 +68,8 @@ class Loss(Function):
     `from_formulas` makes the subclasses.
     """
 
+    saves = 0, 1
+
     def forward(ctx, x: Any, t: Any, reduction: str, *options: float) -> Any:
         ctx.save_for_backward(x, t)
         losses = ctx.value(ctx.xp, wide(x), wide(t), *options)

@@ -22,6 +22,8 @@ does: the data that enters the first layer of a network needs none, and dL/dA is
 The trap: the shapes do not help with square matrices. G B in place of G B^T fits as well, and is
 wrong.
 
+`saves = 0, 1` declares which arguments are kept, so no call has to look for them (step core59).
+
 Changed: a new module, matmul.py, begins. New: MatMul, matmul, and the operator @.
 Try: return the gradients with g.T in place of g. Which of the shapes do not fit?
 """
@@ -42,6 +44,8 @@ class MatMul(Function):
     So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
     [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
     """
+
+    saves = 0, 1
 
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed

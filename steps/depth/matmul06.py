@@ -68,6 +68,8 @@ class MatMul(Function):
     one matrix is a single product with all rows of the batch, instead of one for each matrix.
     """
 
+    saves = 0, 1
+
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed
         ctx.save_for_backward(None if edge_b is None else a, None if edge_a is None else b)

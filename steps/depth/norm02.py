@@ -20,6 +20,8 @@ operators and with what ctx.call and ctx.xp give: on Tensors backward is differe
 The trap: without the two means, r * e, there is still a gradient that trains, only worse, and no
 error says so. gradcheck does.
 
+`saves = 0, 1, 2` declares that arguments 0 to 2 are kept (step core59).
+
 Changed: batch_norm is one node, as in PyTorch. New: Normalization, NativeBatchNorm.
 Try: return r * g * weight in backward. Which lines of the demo notice?
 """
@@ -46,6 +48,8 @@ class Normalization(Function):
 
     Means are taken over `dims`.
     """
+
+    saves = 0, 1, 2
 
     def forward(ctx, x: Any, weight: Any, bias: Any, dims: tuple[int, ...], eps: float) -> Any:
         ctx.dims, ctx.eps = dims, eps

@@ -53,6 +53,7 @@ class Normalization(Function):
     all else has the form x s + t, with two numbers for each row (`combine`).
     """
 
+    saves = 0, 1, 2, None, None
     far = False  # the mean is large beside the deviations
 
     def forward(

@@ -48,6 +48,7 @@ class Normalization(Function):
     all else has the form x s + t, with two numbers for each row (`combine`).
     """
 
+    saves = 0, 1, 2, None, None
     centered = True
     far = False  # the mean is large beside the deviations
 

@@ -19,6 +19,9 @@ in a byte, and bytes are quick to read.
 Backward hands the gradient to the view x_t where the choice is t, and 0 elsewhere. It is the
 spreading of step pool02 with one more factor, so SumWindows and SpreadWindows get the choice.
 
+`saves` declares what is kept (step core59): argument 2 or 3 for a choice that was given; None, a
+constant, for one that MaxPool has made.
+
 Changed: SumWindows and SpreadWindows take a choice. New: MaxPool, max_pool.
 Try: write `seen >= y`. Which of four equal pixels gets the gradient now?
 """
@@ -62,6 +65,8 @@ class MaxPool(Function):
     The first of equal ones gets the gradient. A window that holds a nan gives nan.
     """
 
+    saves = (None,)
+
     def forward(ctx, x: Any, windows: Windows) -> Any:
         xp, ctx.shape, ctx.windows = ctx.xp, x.shape, windows
         first, *others = windows.parts
@@ -82,6 +87,8 @@ class MaxPool(Function):
 class SumWindows(Function):
     """y = the sum of each window of x; with `choice`, of each window the element of that number."""
 
+    saves = (2,)
+
     def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
         ctx.shape, ctx.windows = x.shape, windows
         ctx.save_for_backward(choice)
@@ -98,6 +105,8 @@ class SumWindows(Function):
 class SpreadWindows(Function):
     """The adjoint of SumWindows: each element of x is added to all elements of its window, or to
     the one of the number `choice`."""
+
+    saves = (3,)
 
     def forward(ctx, x: Any, shape: tuple, windows: Windows, choice: Any = None) -> Any:
         ctx.windows = windows

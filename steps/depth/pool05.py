@@ -72,6 +72,8 @@ class MaxPool(Function):
     The first of equal ones gets the gradient. A window that holds a nan gives nan.
     """
 
+    saves = (None,)
+
     def forward(ctx, x: Any, windows: Windows) -> Any:
         xp, ctx.shape, ctx.windows = ctx.xp, x.shape, windows
         low = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
@@ -94,6 +96,8 @@ class MaxPool(Function):
 class SumWindows(Function):
     """y = the sum of each window of x; with `choice`, of each window the element of that number."""
 
+    saves = (2,)
+
     def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
         ctx.shape, ctx.windows = x.shape, windows
         ctx.save_for_backward(choice)
@@ -110,6 +114,8 @@ class SumWindows(Function):
 class SpreadWindows(Function):
     """The adjoint of SumWindows: each element of x is added to all elements of its window, or to
     the one of the number `choice`."""
+
+    saves = (3,)
 
     def forward(ctx, x: Any, shape: tuple, windows: Windows, choice: Any = None) -> Any:
         ctx.windows = windows

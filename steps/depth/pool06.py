@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import opmath_type
 
 
 class Windows(NamedTuple):
@@ -73,6 +73,8 @@ class MaxPool(Function):
     The first of equal ones gets the gradient. A window that holds a nan gives nan.
     """
 
+    saves = (None,)
+
     def forward(ctx, x: Any, windows: Windows) -> Any:
         xp, ctx.shape, ctx.windows = ctx.xp, x.shape, windows
         low = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
@@ -95,6 +97,8 @@ class MaxPool(Function):
 class SumWindows(Function):
     """y = the sum of each window of x; with `choice`, of each window the element of that number."""
 
+    saves = (2,)
+
     def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
         ctx.shape, ctx.windows = x.shape, windows
         ctx.save_for_backward(choice)
@@ -111,6 +115,8 @@ class SumWindows(Function):
 class SpreadWindows(Function):
     """The adjoint of SumWindows: each element of x is added to all elements of its window, or to
     the one of the number `choice`."""
+
+    saves = (3,)
 
     def forward(ctx, x: Any, shape: tuple, windows: Windows, choice: Any = None) -> Any:
         ctx.windows = windows
@@ -174,7 +180,7 @@ def avg_pool(
         divisor_override: divide the sums by this number instead.
     """
     windows, dims = windows_of(ndim, input, kernel_size, stride, padding, 1)
-    x = cast(input, float32) if input.dtype.itemsize == 2 else input
+    x = cast(input, opmath_type(input.dtype))
     counts = [window_counts(*each[:5], count_include_pad) for each in dims]
     divisor = divisor_override or math.prod(each[0] for each in counts)
     if divisor_override is None and any(len(set(each)) > 1 for each in counts):

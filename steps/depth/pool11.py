@@ -32,12 +32,12 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import allocated
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.gather import gather
 
 
@@ -79,6 +79,8 @@ class MaxPool(Function):
     The first of equal ones gets the gradient. A window that holds a nan gives nan.
     """
 
+    saves = (None,)
+
     def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
         xp, ctx.shape, ctx.windows = ctx.xp, x.shape, windows
         low = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
@@ -111,6 +113,8 @@ class MaxPool(Function):
 class SumWindows(Function):
     """y = the sum of each window of x; with `choice`, of each window the element of that number."""
 
+    saves = (2,)
+
     def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
         ctx.shape, ctx.windows = x.shape, windows
         ctx.save_for_backward(choice)
@@ -127,6 +131,8 @@ class SumWindows(Function):
 class SpreadWindows(Function):
     """The adjoint of SumWindows: each element of x is added to all elements of its window, or to
     the one of the number `choice`."""
+
+    saves = (3,)
 
     def forward(ctx, x: Any, shape: tuple, windows: Windows, choice: Any = None) -> Any:
         ctx.windows = windows
@@ -238,7 +244,7 @@ def avg_pool(
     windows, dims = windows_of(ndim, input, ceil_mode, kernel_size, stride, padding, 1)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    x = cast(input, float32) if input.dtype.itemsize == 2 else input
+    x = cast(input, opmath_type(input.dtype))
     counts = [window_counts(*each[:5], count_include_pad) for each in dims]
     divisor = divisor_override or math.prod(each[0] for each in counts)
     if divisor_override is None and any(len(set(each)) > 1 for each in counts):
@@ -304,7 +310,7 @@ def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     """
     if not x.is_floating_point():
         raise NotImplementedError(f"a weighted mean is not implemented for {x.dtype!r}")
-    dtype, x = x.dtype, cast(x, float32) if x.dtype.itemsize == 2 else x
+    dtype, x = x.dtype, cast(x, opmath_type(x.dtype))
     for dim, matrix in enumerate(matrices, x.ndim - len(matrices)):
         m, shape = tensor(matrix, dtype=x.dtype, device=x.device), x.array.shape
         if dim == x.ndim - 1:

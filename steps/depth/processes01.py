@@ -18,9 +18,10 @@ storage, since a view of a shared tensor is shared too.
 The trap: several processes write the same parameters without a lock, and some updates are lost. SGD
 forgives that; a counter would not.
 
+share_memory of a module (step module27) calls share_memory_ for all its parameters and buffers.
 (PyTorch's methods have the same names.)
 
-New: arenas, array_in, is_shared, share_memory_, share_memory.
+New: arenas, array_in, is_shared, share_memory_.
 Try: leave `model.share_memory()` out, and read the last loss.
 """
 
@@ -34,7 +35,6 @@ import numpy as np
 
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import storage_of
-from tinytorch.nn.module import Module
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -75,20 +75,11 @@ def share_memory_(self: Tensor) -> Tensor:
     return self
 
 
-def share_memory(self: Module) -> Module:
-    """Moves all parameters and buffers to memory that processes share."""
-    for tensor in (*self.parameters(), *self.buffers()):
-        share_memory_(tensor)
-    return self
-
-
-Module.share_memory = share_memory
-
-
 if __name__ == "__main__":
     from multiprocessing import get_context
 
     from tinytorch.nn.linear import Linear
+    from tinytorch.nn.module import Module
     from tinytorch.optim.sgd import SGD
 
     importlib.import_module("tinytorch.autograd.engine")

@@ -22,6 +22,8 @@ Halves are computed as float32 again. A variance is several operations, and each
 `widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step
 elementwise16).
 
+`saves = (0,)` declares that argument 0 is what is kept (step core59).
+
 Changed: nothing. New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
 """
@@ -36,12 +38,12 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import stays_wide
+from tinytorch.ops.elementwise import opmath_type, stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -119,9 +121,9 @@ def wide(x: Any) -> Any:
 
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
-    half = input.array.dtype.itemsize == 2
-    result = function.apply(cast(input, float32) if half else input, *parameters)
-    return result if half and stays_wide(function) else cast(result, input.dtype)
+    dtype = input.dtype
+    result = function.apply(cast(input, opmath_type(dtype)), *parameters)
+    return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
 
 
 @functools.singledispatch
@@ -225,6 +227,8 @@ class Var(Reduction):
 
     The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
+
+    saves = (0,)
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)

@@ -31,12 +31,12 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import stays_wide
+from tinytorch.ops.elementwise import opmath_type, stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -114,9 +114,9 @@ def wide(x: Any) -> Any:
 
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
-    half = input.array.dtype.itemsize == 2
-    result = function.apply(cast(input, float32) if half else input, *parameters)
-    return result if half and stays_wide(function) else cast(result, input.dtype)
+    dtype = input.dtype
+    result = function.apply(cast(input, opmath_type(dtype)), *parameters)
+    return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
 
 
 @functools.singledispatch
@@ -221,6 +221,8 @@ class Var(Reduction):
     The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
 
+    saves = (0,)
+
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
         n = ctx.count()
@@ -240,6 +242,8 @@ class Var(Reduction):
 
 class Std(Var):
     """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    saves = 0, ~0
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))

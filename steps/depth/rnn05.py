@@ -29,7 +29,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.module import Module
@@ -37,6 +36,7 @@ from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.rnn_cells import add_weights, draw_uniform
 from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.ops.creation import zeros
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.joining import cat, constant_pad, stack
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -54,11 +54,11 @@ LOOPS = {
 
 def run_loop(loop: type[Loop], input: Tensor, *args: Any) -> list[Tensor]:
     """loop.apply; halves are computed as float32 and rounded once, at the end."""
-    dtype = input.dtype
-    if dtype.itemsize != 2:
+    wide = opmath_type(input.dtype)
+    if wide is input.dtype:
         return loop.apply(input, *args)
-    args = [x.to(float32) if isinstance(x, Tensor) else x for x in (input, *args)]
-    return [out.to(dtype) for out in loop.apply(*args)]
+    args = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, *args)]
+    return [out.to(input.dtype) for out in loop.apply(*args)]
 
 
 class RNNBase(Module):

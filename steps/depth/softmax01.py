@@ -23,6 +23,8 @@ arrays.)
 
 The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
 
+`saves = (~0,)` declares that the result is what is kept (step core59).
+
 Changed: a new module, softmax.py, begins. New: minus_max, Softmax, softmax.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
@@ -49,6 +51,8 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
 
 class Softmax(Function):
     """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
+
+    saves = (~0,)
 
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims

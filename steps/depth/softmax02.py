@@ -45,6 +45,8 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
 class Softmax(Function):
     """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
 
+    saves = (~0,)
+
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims
         y = ctx.xp.exp(minus_max(x, dims, ctx.xp))
@@ -63,6 +65,8 @@ class LogSoftmax(Function):
 
     The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
     """
+
+    saves = (~0,)
 
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims

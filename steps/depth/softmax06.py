@@ -51,6 +51,7 @@ class Logsumexp(Reduction):
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
     """
 
+    saves = 0, ~0
     lowest = {4: -3e38, 8: -1e308}  # by item size: the lowest finite number, nearly
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
@@ -73,6 +74,8 @@ class Logsumexp(Reduction):
 class Softmax(Function):
     """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
 
+    saves = (~0,)
+
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims
         y = minus_max(wide(x), dims, ctx.xp)
@@ -93,6 +96,8 @@ class LogSoftmax(Function):
 
     The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
     """
+
+    saves = (~0,)
 
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims
@@ -199,6 +204,8 @@ def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
 
 class Prod(Reduction):
     """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
+
+    saves = 0, ~0
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
         ctx.begin(x, dims, keepdims)

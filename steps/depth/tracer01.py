@@ -11,6 +11,8 @@ has loops, `if`s, modules in modules, and functions from other files. But all of
 Functions, and a mode sees each call (step 65d). So run the program once, and record the calls.
 The record is called a trace.
 
+`tensors_in`, which finds the tensors among the arguments, is that of step checkpoint05.
+
 A trace has no loops and no `if`s, only what was executed. A layer that is applied three times is
 three calls.
 
@@ -19,7 +21,7 @@ functions with the same list and different values. The list does not say which r
 
 (PyTorch: torch.jit.trace listens to calls like this. torch.compile reads the program's bytecode.)
 
-New: TraceMode, tensors_in.
+New: TraceMode.
 Try: record id(x) instead of the shape. Can you tell the two functions apart now? What if a tensor
 is freed in the middle, and its id is used again?
 """
@@ -27,7 +29,6 @@ is freed in the middle, and its id is used again?
 import dataclasses
 import importlib
 import time
-from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
@@ -40,6 +41,7 @@ from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -56,19 +58,6 @@ class TraceMode(FunctionMode):
         shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

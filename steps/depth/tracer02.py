@@ -29,19 +29,18 @@ New: Node, map_nodes, Graph.
 Try: give the graph two outputs, of which one is an input.
 """
 
-import dataclasses
 import importlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -100,19 +99,6 @@ class TraceMode(FunctionMode):
         shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

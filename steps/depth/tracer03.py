@@ -26,7 +26,6 @@ New: Node.inputs, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.ru
 Try: print the graph of y = x + x. How often is x among the inputs of the sum?
 """
 
-import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.core.tensor import Tensor
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -89,11 +88,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists and dicts."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
 
 
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
@@ -158,19 +155,6 @@ class TraceMode(FunctionMode):
         shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

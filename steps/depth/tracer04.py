@@ -34,7 +34,6 @@ Trace. Changed: Graph.run.
 Try: delete `__array_ufunc__ = None`. What is np.ones(3) * b then, and how many nodes are recorded?
 """
 
-import dataclasses
 import importlib
 import itertools
 import threading
@@ -46,6 +45,7 @@ import numpy as np
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -99,11 +99,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists and dicts."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
 
 
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
@@ -276,19 +274,6 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

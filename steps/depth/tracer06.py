@@ -27,7 +27,6 @@ text_of, as_node, as_value, perform, FUNCTIONS.
 Try: let `__getitem__` turn a list of integers into an array, so that t[[0, 1]] is traced as well.
 """
 
-import dataclasses
 import importlib
 import itertools
 import threading
@@ -39,7 +38,7 @@ import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Device, cpu
-from tinytorch.core.tensor import Tensor
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -97,11 +96,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists, dicts and slices."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from nodes_in((value.start, value.stop, value.step))
 
@@ -405,19 +402,6 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

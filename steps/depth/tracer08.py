@@ -29,7 +29,6 @@ Try: print the graph of gelu. Most of its 19 nodes compute one error function: f
 of tinytorch/ops/erf.py. (Step tracer27 makes it one node.)
 """
 
-import dataclasses
 import importlib
 import itertools
 import threading
@@ -41,10 +40,11 @@ import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, register_backend
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import wrap
 from tinytorch.nn.activation import gelu
 from tinytorch.nn.functional import conv2d
 from tinytorch.ops.random import manual_seed, rand
+from tinytorch.utils._nested import tensors_in
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -102,11 +102,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists, dicts and slices."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from nodes_in((value.start, value.stop, value.step))
 
@@ -642,19 +640,6 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
@@ -105,11 +104,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists, dicts and slices."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from nodes_in((value.start, value.stop, value.step))
 
@@ -681,19 +678,6 @@ class Trace:
         self.restore()
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
-
-
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
@@ -724,6 +708,8 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
 
 if __name__ == "__main__":
+    from concurrent.futures import ThreadPoolExecutor
+
     manual_seed(0)
     model = Sequential(Linear(4, 8), Tanh(), Linear(8, 2), ReLU())
     x = randn(3, 4)

@@ -108,11 +108,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
     """All nodes in nested tuples, lists, dicts and slices."""
     if isinstance(value, Node):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
     elif isinstance(value, slice):
         yield from nodes_in((value.start, value.stop, value.step))
 
@@ -973,19 +971,6 @@ class Trace:
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)

@@ -34,7 +34,7 @@ import importlib
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -800,19 +800,6 @@ class Trace:
         settings.casts.update(self.casts)
         tracing.trace, tracing.made_by = None, ""
         self.restore()
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)

@@ -25,6 +25,8 @@ refuses to be differentiated twice.
 
 (PyTorch: torch._decomp has native_layer_norm in this form.)
 
+`saves` names arguments 0 to 2, and None for m and r: constants (step core59).
+
 New: Formula, like, PlainNormalization.
 Try: print the forward graph of a layer norm, with this entry and without.
 """
@@ -93,6 +95,8 @@ class PlainNormalization(Formula):
 
     The arguments are those of normalization.Normalization.
     """
+
+    saves = 0, 1, 2, None, None
 
     def forward(
         ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,

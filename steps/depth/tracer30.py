@@ -90,6 +90,7 @@ class PlainNormalization(Formula):
     The arguments are those of normalization.Normalization.
     """
 
+    saves = 0, 1, 2, None, None
     centered = True
 
     def forward(

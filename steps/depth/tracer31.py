@@ -92,6 +92,7 @@ class PlainNormalization(Formula):
     The arguments are those of normalization.Normalization.
     """
 
+    saves = 0, 1, 2, None, None
     centered = True
 
     def forward(
@@ -166,6 +167,8 @@ class PlainNllLoss(Formula):
     The arguments are those of NllLoss.
     """
 
+    saves = 0, 1, None, None, None
+
     def forward(
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
     ) -> Any:
@@ -207,6 +210,8 @@ class PlainAttention(Formula):
 
     A row in which nothing is allowed is 0. The arguments are those of Attention.
     """
+
+    saves = 0, 1, 2, None, None
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -284,6 +289,8 @@ def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]
 @in_place_of(MaxPool)
 class PlainMaxPool(Formula):
     """The maximum of windows that lie side by side, and the number of its place in the window."""
+
+    saves = (None,)
 
     def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
         ctx.cells, ctx.shape = cells(x.shape, windows), x.shape

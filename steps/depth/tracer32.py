@@ -99,6 +99,7 @@ class PlainNormalization(Formula):
     The arguments are those of normalization.Normalization.
     """
 
+    saves = 0, 1, 2, None, None
     centered = True
 
     def forward(
@@ -173,6 +174,8 @@ class PlainNllLoss(Formula):
     The arguments are those of NllLoss.
     """
 
+    saves = 0, 1, None, None, None
+
     def forward(
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
     ) -> Any:
@@ -214,6 +217,8 @@ class PlainAttention(Formula):
 
     A row in which nothing is allowed is 0. The arguments are those of Attention.
     """
+
+    saves = 0, 1, 2, None, None
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -292,6 +297,8 @@ def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]
 class PlainMaxPool(Formula):
     """The maximum of windows that lie side by side, and the number of its place in the window."""
 
+    saves = (None,)
+
     def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
         ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
         spread, _, places = ctx.cells
@@ -318,7 +325,7 @@ class PlainMaxPool(Formula):
 def bilinear(op: str, a: Any, b: Any, geo: convolution.Geometry) -> Any:
     """A convolution or one of its derivatives, computed by the array library."""
     bias = () if op == "convolve_weight" else (None,)
-    return convolution.in_float32(getattr(convolution, op), a.dtype, a, b, *bias, geo=geo)
+    return convolution.in_float32(getattr(convolution, op), a, b, *bias, geo=geo)
 
 
 class PlainBilinear(convolution.Bilinear):

@@ -38,6 +38,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.deterministic import Deterministic
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import Tensor
+from tinytorch.ops.reduction import wide
 from tinytorch.ops.storage import strided
 from tinytorch.ops.winograd import Tiles, convolve_tiles, convolve_tiles_back
 
@@ -280,6 +281,7 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
 class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
 
+    saves = 0, 1
     whole = True
 
     def name(ctx) -> str:
@@ -292,12 +294,10 @@ class Bilinear(Function):
         ctx.geo = geo
 
 
-def in_float32(function: Any, dtype: Any, *arrays: Any, geo: Geometry) -> Any:
+def in_float32(function: Any, *arrays: Any, geo: Geometry) -> Any:
     """function(*arrays, geo); halves are added up as float32, and rounded once."""
-    if dtype.itemsize != 2:
-        return function(*arrays, geo)
-    arrays = (x if x is None else x.astype("float32") for x in arrays)
-    return function(*arrays, geo).astype(dtype)
+    result = function(*(x if x is None else wide(x) for x in arrays), geo)
+    return result.astype(arrays[0].dtype, copy=False)
 
 
 class Convolution(Bilinear):
@@ -305,7 +305,7 @@ class Convolution(Bilinear):
 
     def forward(ctx, x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(x, w, geo)
-        return in_float32(convolve, x.dtype, x, w, bias, geo=geo)
+        return in_float32(convolve, x, w, bias, geo=geo)
 
     def backward(ctx, g: Any) -> Any:
         (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -325,7 +325,7 @@ class ConvolutionInput(Bilinear):
 
     def forward(ctx, g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(g, w, geo)
-        return in_float32(convolve_input, g.dtype, g, w, bias, geo=geo)
+        return in_float32(convolve_input, g, w, bias, geo=geo)
 
     def backward(ctx, u: Any) -> Any:
         (g, w), (need_g, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -341,7 +341,7 @@ class ConvolutionWeight(Bilinear):
 
     def forward(ctx, x: Any, g: Any, geo: Geometry) -> Any:
         ctx.save(x, g, geo)
-        return in_float32(convolve_weight, x.dtype, x, g, geo=geo)
+        return in_float32(convolve_weight, x, g, geo=geo)
 
     def backward(ctx, v: Any) -> Any:
         (x, g), (need_x, need_g, _) = ctx.saved, ctx.needs_input_grad

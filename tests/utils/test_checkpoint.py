@@ -1,9 +1,11 @@
 """Checkpoints: the same gradients from less memory, and refusals instead of wrong numbers."""
 
+import dataclasses
 import gc
 import tracemalloc
 import warnings
 import weakref
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.state import open_modes, state
 from tinytorch.profiler import profile
 from tinytorch.utils import checkpoint as module
+from tinytorch.utils._nested import tensors_in
 from tinytorch.utils.checkpoint import CheckpointError, checkpoint_sequential
 
 
@@ -353,3 +356,15 @@ def test_use_reentrant():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         checkpoint(lambda x: x.exp(), x)
+
+
+def test_tensors_are_found_in_every_container():
+    @dataclasses.dataclass
+    class Pair:
+        one: tinytorch.Tensor
+        other: object
+
+    a, b, c, d = (leaf(1, seed=n) for n in range(4))
+    nested = OrderedDict(first=(a, [b]), second={c}, third=Pair(d, "text"), fourth=Pair)
+    assert [id(x) for x in tensors_in(nested)] == [id(x) for x in (a, b, c, d)]
+    assert list(tensors_in("text")) == [] and list(tensors_in(a)) == [a]

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import Generator, generator_for
+from tinytorch.utils._nested import tensors_in
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
@@ -205,19 +206,6 @@ class Trace:
         settings.casts.update(self.casts)
         tracing.trace, tracing.made_by = None, ""
         self.restore()
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
 
 
 PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)

@@ -10,11 +10,12 @@ from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.capture import Captured, Output, Shown, rebuilt, tensors_in
+from tinytorch.compiler.capture import Captured, Output, Shown, rebuilt
 from tinytorch.compiler.guards import Watch
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.utils._nested import tensors_in
 
 
 class CompiledCall(Function):

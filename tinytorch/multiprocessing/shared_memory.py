@@ -11,7 +11,6 @@ import numpy as np
 
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import storage_of
-from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 
 # id of a memory that is shared -> (weak reference to it, its file)
@@ -85,13 +84,3 @@ def reduce(self: Tensor) -> tuple:
     if not whole or self.array.nbytes < storage_of(self.array).nbytes:
         return self.__reduce_ex__(2)
     return rebuild, (type(self), arena, self.array.dtype, self.array.shape, self.requires_grad)
-
-
-def share_memory(self: Module) -> Module:
-    """Moves all parameters and buffers to memory that processes share."""
-    for tensor in (*self.parameters(), *self.buffers()):
-        share_memory_(tensor)
-    return self
-
-
-Module.share_memory = share_memory

@@ -9,7 +9,9 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import arange, meshgrid, ones_like
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.joining import stack
 
 MODES = ("bilinear", "nearest", "bicubic")
@@ -120,9 +122,8 @@ def grid_sample(
         raise ValueError(f"expected padding_mode of {PADDING_MODES}, but got: {padding_mode!r}")
     align_corners = warn_of_default(align_corners)
     check_images(input, grid, mode)
-    if input.dtype.itemsize == 2:  # places of pixels need more than 11 bits
-        wide = grid_sample(input.float(), grid.float(), mode, padding_mode, align_corners)
-        return wide.to(input.dtype)
+    dtype = input.dtype  # places of pixels need more than the 11 bits of a float16
+    input, grid = (cast(x, opmath_type(dtype)) for x in (input, grid))
     positions, found = grid.flatten(1, -2), []
     for number, size in enumerate(reversed(input.shape[2:])):  # x is the image's last dimension
         x, border = in_pixels(positions[..., number], size, align_corners), (size, padding_mode)
@@ -137,7 +138,7 @@ def grid_sample(
         weight = functools.reduce(operator.mul, weights)
         pixels = read_at(input, places)
         result = result + pixels * weight.unsqueeze(1)
-    return result.reshape(*input.shape[:2], *grid.shape[1:-1])
+    return cast(result, dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
 @checked

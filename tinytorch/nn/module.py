@@ -1,5 +1,6 @@
 """The module: a part of a network, which knows its parameters and its parts."""
 
+import importlib
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -312,3 +313,26 @@ class Module(Members):
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
         given = hook if with_module else lambda module, *arguments: hook(*arguments)
         return self.register_load_state_dict_pre_hook(given)
+
+    def share_memory(self) -> "Module":
+        """Moves all parameters and buffers to memory that processes share."""
+        for each in (*self.parameters(), *self.buffers()):
+            each.share_memory_()
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the forward of this module, which stays the same object.
+
+        The arguments are those of tinytorch.compile. Hooks run before and after the compiled code.
+        A copy of the module, also one in a file, is not compiled.
+        """
+        forward = self.forward
+        if hasattr(forward, "compiled"):  # a second time: with other options
+            forward = forward.__wrapped__
+        compiler = importlib.import_module("tinytorch.compiler.api")  # most programs need none
+        vars(self)["forward"] = compiler.compile(forward, *args, **kwargs)
+
+    def __getstate__(self) -> dict:
+        """What a copy of the module gets: its attributes, but for a compiled forward."""
+        compiled = hasattr(vars(self).get("forward"), "compiled")
+        return {n: x for n, x in vars(self).items() if not (compiled and n == "forward")}

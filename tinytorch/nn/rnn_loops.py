@@ -106,6 +106,7 @@ class Loop(Function):
         last = [s.copy() for s in states]
         kept = ctx.run(x, w_hh, b_hh, out, *last)
         ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, *states, out, *kept)
+        ctx.saves = 0, 1, 2, 3, 4, *range(6, 6 + len(states)), ~0, *(None for _ in kept)
         return (out, *last)
 
     def backward(ctx, g: Any, *g_states: Any) -> tuple:

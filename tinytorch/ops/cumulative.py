@@ -64,6 +64,8 @@ def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
 class Prod(Reduction):
     """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
 
+    saves = 0, ~0
+
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
         ctx.begin(x, dims, keepdims)
         y = wide(x).prod(axis=dims, keepdims=keepdims, dtype=dtype)

@@ -30,6 +30,7 @@ class Logsumexp(Reduction):
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
     """
 
+    saves = 0, ~0
     lowest = {4: -3e38, 8: -1e308}  # by item size: the lowest finite number, nearly
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
@@ -73,6 +74,8 @@ def softmax_forward(x: Any, ctx: Function) -> Any:
 class Softmax(Function):
     """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
 
+    saves = (~0,)
+
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims
         y = softmax_forward(x, ctx)
@@ -90,6 +93,8 @@ class LogSoftmax(Function):
 
     The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
     """
+
+    saves = (~0,)
 
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims

@@ -15,19 +15,11 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import modified_since, next_sequence_nr
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.random import fork_rng
+from tinytorch.utils._nested import tensors_in
 
 
 class CheckpointError(RuntimeError):
     """A function did something else when it was computed again."""
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of a value: itself, or those in tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part)
 
 
 def graph_since(time: int, outputs: Any) -> list[Function]:

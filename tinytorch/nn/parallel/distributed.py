@@ -16,7 +16,7 @@ from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.profiler import FunctionEvent, profile
-from tinytorch.utils.checkpoint import tensors_in
+from tinytorch.utils._nested import tensors_in
 
 FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
 

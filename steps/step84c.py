@@ -144,10 +144,12 @@ if __name__ == "__main__":
     # -> wrong: 517
     # -> wrong: 0
 
-    # What the program draws afterwards is as it would be without a checkpoint.
+    # The program draws before backward and after it, with a checkpoint as without one.
     for call in (layer, lambda h: checkpoint(layer, h, use_reentrant=False)):
         manual_seed(0)
-        call(x).sum().backward()
-        print(f"the next number: {rand(1).item():.4f}")
-    # -> the next number: 0.5534
-    # -> the next number: 0.5534
+        y = call(x)
+        before = rand(1).item()
+        y.sum().backward()
+        print(f"draws {before:.4f}, then {rand(1).item():.4f}")
+    # -> draws 0.5534, then 0.0813
+    # -> draws 0.5534, then 0.0813

@@ -1,27 +1,26 @@
 """Step 83c: Where the time of a training step goes
 
-A training step has three parts: forward, backward, and the optimizer's update. Which one should be
-made faster? The profiler of step 83b names what backward calls, but not for whom: a Mul there may
-belong to any layer. And it changes what it measures: while a mode is open, backward works on
-Tensors, so that the mode sees its calls (step 65d). That takes longer than on arrays.
+Which part of a training step should be made faster: forward, backward, or the update? The profiler
+of step 83b sees what backward calls, but not for whom: a Mul there may belong to any layer. And it
+changes what it measures: while a mode is open, backward works on Tensors, so that the mode sees its
+calls (step 65d).
 
-The finished engine has a second kind of mode for it. A NodeMode stands around each node of backward
-and only watches; the gradients stay arrays:
+For this the finished engine has a second kind of mode. A NodeMode stands around each node of
+backward, and the gradients stay arrays:
 
     call_node(step, node, grad, as_tensors)       step(node, grad, as_tensors) does the work
 
-So each node is an event of its own. Its name is that of a printed tensor's grad_fn:
-ConvolutionBackward0 is what the convolution costs in backward.
+So each node is an event. Its name is that of a printed grad_fn: ConvolutionBackward0 is what the
+convolution costs in backward.
 
-The demo profiles a small network of convolutions. No row has more than about a quarter of the
-time. That limits what can be gained there: if a part takes the share p of the time and becomes s
-times as fast, the whole becomes 1 / (1 - p + p / s) times as fast. A quarter, twice as fast, gives
-1.14, and never more than 1.33. This is Amdahl's law.
+The demo profiles a small network of convolutions. No row has more than about a quarter of the time,
+and that limits what can be gained there. If a part with the share p becomes s times as fast, the
+whole becomes 1 / (1 - p + p / s) times as fast: a quarter, twice as fast, gives 1.14, and never
+more than 1.33. This is Amdahl's law.
 
-The trap: a profiler takes time, too, some microseconds an event. A small operation seems
-slower than it is. Look at the large rows first.
+The trap: an event takes some microseconds itself. Small operations seem slower than they are.
 
-PyTorch: prof.key_averages().table(sort_by="self_cpu_time_total"), which ours has too, finished.
+PyTorch: prof.key_averages().table(sort_by="self_cpu_time_total"); the finished profile has it too.
 
 Changed: profile. New: profile.call_node.
 Try: a batch of 2 images instead of 64. Whose self time is at the top now?
@@ -80,7 +79,7 @@ class profile(NodeMode):
 
     def end(self, event):
         event.stop()
-        del self.stack[self.stack.index(event) :]
+        self.stack.pop()  # it is on top, for all inside it have ended
         if self.stack:
             self.stack[-1].inner_time += event.cpu_time_total
         self.recorded.append(event)

@@ -1,9 +1,8 @@
 """Step 84b: Keep the graph, drop its values
 
-How can a block be computed again, if its input is data? Step 60c has a checkpoint that is one node:
-it keeps the input of a block, and computes the rest a second time. But an input that requires no
-gradient gives a node that records nothing, and the parameters of the first block learn nothing,
-without an error. And the node's gradients have no history: no second derivative.
+How can a block be computed again, if its input is data? The checkpoint of step 60c is one node. If
+no input requires a gradient, it is not recorded, and the parameters of the first block learn
+nothing, without an error. And there is no second derivative.
 
 The nodes of a graph are small. What is large are the arrays that they have saved (step 84a). So
 keep the graph as it is, and drop only these:
@@ -13,19 +12,16 @@ keep the graph as it is, and drop only these:
 
 The second run records the same nodes in the same order, so the n-th new node has the values that
 the n-th old one needs. Each old node has a Dropped in the place of its saved values. The first
-access to any of them computes the segment, and hands out the values to all.
-
-Now the first block learns, gradients of any order exist, and grad() finds the parameters.
+access computes the segment, and hands out the values to all.
 
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
 late, by Python's garbage collector. So the segment has weak references to them. These also tell
-which nodes still live: values that a node has used are freed with it.
+which nodes still live: values that a node has used go with it.
 
-PyTorch has both forms. use_reentrant=False asks for this one, and it recommends it; True asks for
-the single node of step 60c.
+PyTorch: use_reentrant=False asks for this form, and is recommended; True for the node of step 60c.
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: print a line in `block`. How often is it printed, and at which lines of the demo?
+Try: print a line in `block`. How often is it printed?
 """
 
 import weakref
@@ -139,33 +135,26 @@ if __name__ == "__main__":
             h = call(block, h)
         return h.square().sum()
 
-    def checkpointed(block, h):
-        return checkpoint(block, h, use_reentrant=False)
-
-    losses = run(lambda block, h: block(h)), run(checkpointed)
+    ways = (lambda block, h: block(h), lambda block, h: checkpoint(block, h, use_reentrant=False))
+    losses = [run(call) for call in ways]
     for loss in losses:
         kept = kept_by_node(loss, model.parameters())  # here: PyTorch's nodes do not show them
-        print(f"{len(kept)} nodes keep {sum(kept.values()) / 2**10:.0f} KB")  # here: the same
-    # -> 14 nodes keep 104 KB
-    # -> 14 nodes keep 8 KB
+        print(f"{len(kept)} nodes keep {sum(kept.values()) // 4:,} numbers")  # here: the same
+    # -> 14 nodes keep 26,624 numbers
+    # -> 14 nodes keep 2,048 numbers
 
     parameters = list(model.parameters())
     pairs = zip(*(grad(loss, parameters) for loss in losses), strict=True)
     print("the same gradients, of the first block too:", all(equal(a, b) for a, b in pairs))
     # -> the same gradients, of the first block too: True
 
-    # How often is a block computed? And its second derivative?
-    calls = []
-
+    # A derivative, and its derivative.
     def block(a, b):
-        calls.append("call")
         return (a * b).tanh() * a
 
     a, b = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
-    (first,) = grad(checkpoint(block, a, b, use_reentrant=False), a, create_graph=True)
-    print(len(calls), "calls")  # -> 2 calls
-    (expected,) = grad(block(a, b), a, create_graph=True)
-    for y in (first, expected):
-        print(f"{y.item():.4f}, then {grad(y, b)[0].item():.4f}")
+    for y in (block(a, b), checkpoint(block, a, b, use_reentrant=False)):
+        (slope,) = grad(y, a, create_graph=True)
+        print(f"{slope.item():.4f}, then {grad(slope, b)[0].item():.4f}")
     # -> 1.1816, then 0.1001
     # -> 1.1816, then 0.1001

@@ -1,25 +1,23 @@
 """Step 84c: The same random numbers a second time
 
 What if there is dropout in the block? The second run of step 84b draws new numbers, drops other
-elements, and hands their mask to the formulas. The gradient is that of another network. No error
-says so: the demo counts 517 elements of 1000 that are 0 and have a gradient, or the reverse.
+elements, and hands their mask to the formulas. The gradient is that of another network, and no
+error says so: the demo counts 517 elements of 1000 that are 0 and have a gradient, or the reverse.
 
 Step 60c has the remedy: keep the state of the random numbers before the first run, set it back for
-the second, and restore it afterwards. Else the program would draw the same numbers twice after
-backward. What the package's form has to do beyond that:
+the second, and restore it afterwards. Else the program would draw the same numbers twice. Beyond
+that, each device has a generator of its own here (step 62a), and all their states are kept.
+fork_rng restores them, also after an error.
 
-    each device has a generator of its own (step 62a): all their states are kept
-    backward may run another operation's code in between: fork_rng restores also after an error
+To copy states takes time. A function that draws nothing needs none: preserve_rng_state=False.
 
-To copy the states takes time for each checkpoint. A function that draws nothing can do without:
-preserve_rng_state=False, which is PyTorch's name for it.
+The trap is a generator that does not exist yet, since nothing was drawn: it has no state to keep.
+generator_for makes it.
 
-The trap is a generator that does not exist yet, since nothing was drawn: it has no state to keep,
-and would begin in the middle of the second run. generator_for makes it.
+Arguments and parameters must not change between the two runs either. The finished form compares the
+times of the last writes (step 66b), and raises the error of that step.
 
-A second thing must not change between the two runs: the arguments and the parameters. The finished
-form compares the times of the last writes (step 66b), and raises the error of that step. It also
-checks that the second run has recorded the same nodes.
+PyTorch: the parameter has the same name.
 
 Changed: Segment, checkpoint.
 Try: leave out fork_rng(). Which line of the demo tells?

@@ -1,28 +1,27 @@
 """Step 86a: How many operations does a step need?
 
-Two machines, two programs, one network: which one uses its hardware well? Seconds do not tell,
-unless one knows how much there was to do. So count the multiplications and additions on floating
-point numbers, FLOPs. Nearly all of them are in products:
+Does my program use the machine well? Seconds do not tell, unless one knows how much there was to
+do. So count the multiplications and additions of floating point numbers, FLOPs. Nearly all of them
+are in products:
 
     [n, m] @ [m, p]      n * p results, each of m multiplications and m additions:  2 n m p
 
 That is two for each weight and each example. A mode (step 65d) sees every product with its result,
 and adds up: 2 * the number of results * the length of a row.
 
-Backward has two products for each one of forward, one for the input's gradient and one for the
-weight's (step 40a), each as large. So a training step costs three times as much as forward: six
-FLOPs for each weight and each example. With this rule people estimate what a training will cost
-before they pay for it. The first layer needs less: its input is data, and nobody asks for its
-gradient (step 62b). call_node (step 83c) counts a node's inputs that need one.
+Backward has two products for each one of forward, for the input's gradient and for the weight's
+(step 40a), each as large. So a training step needs three times as much as forward: six FLOPs for
+each weight and each example. With this rule one estimates what a training will cost. The first
+layer needs less, for its input is data and needs no gradient (step 62b). call_node (step 83c)
+counts those inputs of a node that need one.
 
-The trap: FLOPs are not time. Operations that are no products count as none here, and step 83c has
-shown how long they take. The next step looks at what else there is.
+The trap: FLOPs are not time. What is not a product counts as none here, and step 83c has shown how
+long it takes. The next step looks at what else there is.
 
-PyTorch: torch.utils.flop_counter.FlopCounterMode counts the same. It counts products of matrices,
-convolutions and attention; ours counts what linear layers and @ call.
+PyTorch: torch.utils.flop_counter.FlopCounterMode counts the same, and convolutions and attention.
 
 New: FlopCounterMode.
-Try: x.requires_grad = True. How many FLOPs has the training step now, and why?
+Try: randn(128, 64, requires_grad=True) for x. How many FLOPs has the training step, and why?
 """
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
@@ -72,9 +71,7 @@ if __name__ == "__main__":
     print(f"training step {training.get_total_flops():11,}")  # -> training step  60,686,336
 
     weights = [p.numel() for p in model.parameters() if p.ndim == 2]
-    print(f"2 * weights * examples {2 * sum(weights) * 128:11,}")
-    # -> 2 * weights * examples  21,626,880
     print(f"6 * weights * examples {6 * sum(weights) * 128:11,}")
     # -> 6 * weights * examples  64,880,640
-    print(f"less the first layer's {2 * weights[0] * 128:11,}")
-    # -> less the first layer's   4,194,304
+    print(f"less the first layer's {6 * sum(weights) * 128 - 2 * weights[0] * 128:11,}")
+    # -> less the first layer's  60,686,336

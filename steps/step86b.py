@@ -1,31 +1,29 @@
 """Step 86b: The roofline: bound by arithmetic, or by memory
 
 A large product runs at 100 billion FLOPs a second here, a ReLU at four billion. Is the ReLU badly
-written? No. It does one operation for each number that it reads and writes, 8 bytes. The processor
-waits for the memory, and no better program changes that.
+written? No. It does one operation for 8 bytes that it reads and writes, and waits for the memory.
 
 How many FLOPs an operation does for each byte that it moves is its arithmetic intensity. A machine
 has two limits, the FLOPs of a second (peak) and the bytes of a second (bandwidth). So at best
 
     FLOPs a second = min(peak, intensity * bandwidth)
 
-Drawn over the intensity this is a roof: a slope where memory is the limit, and flat where
-arithmetic is. The corner is at peak / bandwidth. An operation left of it is faster only if it moves
-fewer bytes: in halves (step 85a), or together with its neighbours, so that what lies between is
-never written (stage 17). One right of it needs a better product, or a machine with a higher peak.
+Over the intensity this is a roof: a slope where memory is the limit, flat where arithmetic is. An
+operation under the slope gets faster if it moves fewer bytes: in halves (step 85a), or together
+with its neighbours, so that what lies between is never written (stage 17).
 
-The same layer can be at either side. A weight of 64 MB, used for one example, is read for two FLOPs
-a number: intensity 1/2. With 256 examples each number that is read is used 256 times.
+The same layer can be on either side. Its 64 MB of weights, read for one example, give two FLOPs for
+four bytes. With 256 examples each weight that was read is used 256 times.
 
-The mode counts on, with bytes and seconds; what is no product counts one FLOP for each result. The
-two limits are measured: a large product, a large copy, in turns, and the best of each counts.
+The two limits are measured with a large product and a large copy, in turns. What is not a product
+counts one FLOP for each result. What is far under the roof could be better written.
 
-The trap: a cache. Arrays that fit into it are not read from memory: the point lies above the roof.
+The trap is a cache: arrays that fit into it are not read from memory, and lie above the roof.
 
-PyTorch: no such mode; NVIDIA's profiler Nsight Compute draws this picture for each kernel of a GPU.
+PyTorch: no such mode; NVIDIA's Nsight Compute draws this picture for each kernel of a GPU.
 
 New: RooflineMode, machine_limits, picture.
-Try: a batch of 2, 4, 8 examples. At which one does the layer reach the corner?
+Try: batches of 2, 4 and 8 examples. Which one reaches the corner?
 """
 
 import time
@@ -86,13 +84,15 @@ class RooflineMode(FlopCounterMode):
 def machine_limits():
     """The FLOPs and the bytes of a second."""
     a, b = np.ones((1024, 1024), np.float32), np.ones(1 << 25, np.float32)
-    copy, seconds = b.copy(), {"product": [], "copy": []}
+    copy, products, copies = b.copy(), [], []
     for _ in range(5):  # in turns: a busy moment meets both
-        for name, work in (("product", lambda: a @ a), ("copy", lambda: np.copyto(copy, b))):
-            start = time.perf_counter()
-            work()
-            seconds[name].append(time.perf_counter() - start)
-    return 2 * 1024**3 / min(seconds["product"]), 2 * b.nbytes / min(seconds["copy"])
+        start = time.perf_counter()
+        a @ a
+        middle = time.perf_counter()
+        np.copyto(copy, b)
+        products.append(middle - start)
+        copies.append(time.perf_counter() - middle)
+    return 2 * 1024**3 / min(products), 2 * b.nbytes / min(copies)
 
 
 def picture(points, peak, bandwidth):
@@ -116,16 +116,14 @@ if __name__ == "__main__":
     peak, bandwidth = machine_limits()
     print(f"{peak / 1e9:.0f} GFLOP and {bandwidth / 1e9:.0f} GB a second")
     # -> ... GFLOP and ... GB a second
-    print(f"the corner: {peak / bandwidth:.1f} FLOPs a byte")  # -> the corner: ... FLOPs a byte
 
-    x, y, layer = randn(1 << 23), randn(1 << 23), Linear(4096, 4096)
+    x, layer = randn(1 << 23), Linear(4096, 4096)
     one, few, many = (randn(n, 4096) for n in (1, 16, 256))
     programs = {
-        "A": ("x + y", lambda: x + y),
-        "B": ("relu(x)", lambda: relu(x)),
-        "C": ("layer, 1 example", lambda: layer(one)),
-        "D": ("layer, 16 examples", lambda: layer(few)),
-        "E": ("layer, 256 examples", lambda: layer(many)),
+        "A": ("relu(x)", lambda: relu(x)),
+        "B": ("layer, 1 example", lambda: layer(one)),
+        "C": ("layer, 16 examples", lambda: layer(few)),
+        "D": ("layer, 256 examples", lambda: layer(many)),
     }
     points = {}
     for letter, (name, program) in programs.items():
@@ -136,10 +134,9 @@ if __name__ == "__main__":
         points[letter] = flops / moved, flops / seconds
         bound = "memory" if flops / moved < peak / bandwidth else "arithmetic"
         print(f"{letter} {name:20} {flops / moved:6.2f} FLOPs a byte, bound by {bound}")
-    # -> A x + y                  0.08 FLOPs a byte, bound by memory
-    # -> B relu(x)                0.12 FLOPs a byte, bound by memory
-    # -> C layer, 1 example       0.50 FLOPs a byte, bound by memory
-    # -> D layer, 16 examples     7.94 FLOPs a byte, bound by ...
-    # -> E layer, 256 examples  113.75 FLOPs a byte, bound by arithmetic
+    # -> A relu(x)                0.12 FLOPs a byte, bound by memory
+    # -> B layer, 1 example       0.50 FLOPs a byte, bound by memory
+    # -> C layer, 16 examples     7.94 FLOPs a byte, bound by ...
+    # -> D layer, 256 examples  113.75 FLOPs a byte, bound by arithmetic
     print(picture(points, peak, bandwidth))
     # -> ...

@@ -1,7 +1,7 @@
 """Step 83a: A mode that times each operation
 
 Which operation of my network is slow? A guess is often wrong. The demo has two layers that differ
-in one size: Linear(64, 1024) makes 1024 numbers from 64, Linear(1024, 10) makes 10 from 1024. Which
+in one size: Linear(64, 1024) makes 1024 numbers from 64, Linear(1024, 1) makes 1 from 1024. Which
 one takes longer, or is it the ReLU between them, that only compares?
 
 To read a clock around each line, one would have to change every module. But all calls go through
@@ -77,7 +77,7 @@ class profile(FunctionMode):
 
 if __name__ == "__main__":
     manual_seed(0)
-    model = Sequential(Linear(64, 1024), ReLU(), Linear(1024, 10))
+    model = Sequential(Linear(64, 1024), ReLU(), Linear(1024, 1))
     x = randn(256, 64)
 
     model(x)  # what is slow only once is done here

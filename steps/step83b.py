@@ -135,7 +135,7 @@ if __name__ == "__main__":
     whole = rows["model"].cpu_time_total
     total = sum(row.cpu_time_total for row in rows.values())
     alone = sum(row.self_cpu_time_total for row in rows.values())
-    print("the totals count it more than twice:", total > 2 * whole)
-    # -> the totals count it more than twice: True
-    print("the self times count it once:", abs(alone / whole - 1) < 0.01)
-    # -> the self times count it once: True
+    print("the totals are more than that:", total > 1.1 * whole)
+    # -> the totals are more than that: True
+    print("the self times are equal to it:", abs(alone / whole - 1) < 0.01)
+    # -> the self times are equal to it: True

@@ -291,7 +291,7 @@ TWINS = [
     Twin("83b", "profile.end", "+= event.cpu_time_total", "+= 0"),
     Twin("83b", "record_function.__exit__", "mode.end(event)", "pass"),
     Twin("83c", "profile.call_node", "node.name()", '"node"'),
-    Twin("84b", "Segment.drop", "node.saved = dropped", "dropped"),
+    Twin("84b", "Segment.drop", "node.saved_arrays = tuple", "pass"),
     Twin(
         "84b", "Segment.recompute", "graph_since(time, output)", "graph_since(time, output)[::-1]"
     ),

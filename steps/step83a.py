@@ -12,8 +12,8 @@ one place, where a mode may stand (step 65d):
 Each call leaves an event with its name and its time. key_averages() sums the events by name: how
 often it was called, and how long that took in all.
 
-From here on a step imports the finished package, and holds only what it builds. The finished
-FunctionMode is that of step 65d, with a list of open modes for each thread.
+The step imports the finished package, and holds only what it builds. The finished FunctionMode is
+that of step 65d, with a list of open modes for each thread.
 
 The trap: the first calls are slower, since memory is fetched from the system. So run the program
 once before it is measured. And the clock must be one for durations: time.time() jumps when the

@@ -97,7 +97,7 @@ def machine_limits():
 
 def picture(points, peak, bandwidth):
     """The roof, and under it a letter at each (intensity, FLOPs a second)."""
-    grid = [[" "] * 60 for _ in range(11)]  # a line is half the one above, four columns double
+    grid = [[" "] * 60 for _ in range(11)]  # a line halves, four columns double, 1 is column 20
 
     def put(intensity, speed, sign):
         grid[min(max(round(log2(peak / speed)), 0), 10)][round(4 * log2(intensity)) + 20] = sign

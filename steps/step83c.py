@@ -20,7 +20,7 @@ more than 1.33. This is Amdahl's law.
 
 The trap: an event takes some microseconds itself. Small operations seem slower than they are.
 
-PyTorch: prof.key_averages().table(sort_by="self_cpu_time_total"); the finished profile has it too.
+PyTorch: prof.key_averages().table(sort_by="self_cpu_time_total"); ours too, finished.
 
 Changed: profile. New: profile.call_node.
 Try: a batch of 2 images instead of 64. Whose self time is at the top now?

@@ -17,8 +17,6 @@ generator_for makes it.
 Arguments and parameters must not change between the two runs either. The finished form compares the
 times of the last writes (step 66b), and raises the error of that step.
 
-PyTorch: the parameter has the same name.
-
 Changed: Segment, checkpoint.
 Try: leave out fork_rng(). Which line of the demo tells?
 """

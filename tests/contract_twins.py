@@ -292,6 +292,39 @@ TWINS = [
     Twin("68b", "gradcheck", ".uniform(-1.0, 1.0, y.shape)", ".uniform(1.0, 1.0, y.shape)"),
     Twin("68b", "gradcheck", "isinstance(x, Tensor) and x.requires_grad", "isinstance(x, Tensor)"),
     Twin("68c", "gradgradcheck", "create_graph=True", "create_graph=False"),
+    # ---- stage 16
+    Twin("83b", "FunctionEvent.stop", " - self.inner_time", ""),
+    Twin(
+        "83b", "FunctionEventAvg.__init__", "event.self_cpu_time_total for", "0 * event.start for"
+    ),
+    Twin("83b", "profile.end", "+= event.cpu_time_total", "+= 0"),
+    Twin("83b", "record_function.__exit__", "mode.end(event)", "pass"),
+    Twin("83c", "profile.call_node", "node.name()", '"node"'),
+    Twin("84b", "Segment.drop", "node.saved_arrays = tuple", "pass"),
+    Twin(
+        "84b", "Segment.recompute", "graph_since(time, output)", "graph_since(time, output)[::-1]"
+    ),
+    Twin("84b", "checkpoint", "segment.drop(output)", "pass"),
+    Twin("84c", "Segment.recompute", "generator.set_state(position)", "pass"),
+    Twin("84c", "Segment.recompute", "fork_rng(), ", ""),
+    Twin("84c", "checkpoint", "args, preserve_rng_state)", "args, True)"),
+    Twin("84d", "checkpoint_sequential", "functions[last:]", "functions[:last]"),
+    Twin("85a", "autocast.call", "in LOWER", "not in LOWER"),
+    Twin("85a", "autocast.as_type", "or x.dtype is float64", ""),
+    Twin("85b", "autocast.call", "x, float32", "x, self.dtype"),
+    Twin("85c", "GradScaler.scale", " * self._scale", ""),
+    Twin("85c", "GradScaler.unscale_", "1 / self._scale", "1"),
+    Twin("85c", "GradScaler.step", "self.unscale_(optimizer)", "pass"),
+    Twin("85d", "GradScaler.unscale_", "not isfinite(p.grad).all().item()", "False"),
+    Twin("85d", "GradScaler.step", "not self._found_inf[optimizer]", "True"),
+    Twin("85d", "GradScaler.update", "/= 2", "/= 4"),
+    Twin("85d", "GradScaler.update", "== self._growth_interval", "> self._growth_interval"),
+    Twin("85d", "GradScaler.get_scale", "self._scale", "2 * self._scale"),
+    Twin("86a", "FlopCounterMode.call", "args[0].shape[-1]", "args[0].shape[0]"),
+    Twin("86a", "FlopCounterMode.call_node", "node.edges[:2]", "node.edges"),
+    Twin("86c", "quantize_rows", "amax(1, keepdim=True)", "max()"),
+    Twin("86c", "Int8Linear.forward", " * self.scale.T", ""),
+    Twin("86d", "quantize", "isinstance(child, Linear)", "False"),
 ]
 
 

@@ -36,6 +36,7 @@ REFEREED = """
     50a 50b 50c 50d 52a 52b 54a
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c 68a 68b 68c
+    83b 83c 84b 84c 84d 85a 85b 85c 85d 86c 86d
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",
@@ -59,6 +60,7 @@ UNLIKE = {  # what PyTorch does otherwise
     "61d": "a dtype has no name",
     "61f": "a dtype has no name",
     "62a": "as_tensor takes the dtype by keyword only",
+    "86a": "its counter stands on our modes; PyTorch's own counts the same",
     "65a": "grad returns an expanded tensor for a sum, which cannot be written",
 }
 

@@ -4,6 +4,7 @@
 both take minutes. Here a few quick steps, and what needs no run.
 """
 
+import ast
 import copy
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from steps.companion.contract import (
     differing,
     forms,
     judge,
+    of_package,
     offered,
     without_marked,
 )
@@ -115,3 +117,10 @@ def test_numbers_are_compared_to_four_digits():
     assert differing(["one", "two"], ["one", "two"]) == []
     assert differing(["one", "two"], ["one", "three"])
     assert differing(["one"], ["one", "two"])
+
+
+def test_what_a_step_imports_from_the_package_comes_from_the_library_that_it_runs_on():
+    lines = "import tinytorch.ops.shape", "from tinytorch.nn.linear import Linear", "import time"
+    nodes = [ast.parse(line).body[0] for line in lines]
+    assert [of_package(node, "torch") for node in nodes] == [True, True, False]
+    assert not any(of_package(node, "tinytorch") for node in nodes)

@@ -57,8 +57,8 @@ if __name__ == "__main__":
         data, order = list(numbers), []
         launch(add_one, 3, 4, data, order, seed=seed)
         print(order, "->", data == [n + 1 for n in numbers])
-        # -> [0, 0] -> True
-        # -> [0, 0] -> True
+        # -> [1, 9, 8, 5, 10, 2, 3, 7, 4, 0, 11, 6] -> True
+        # -> [7, 11, 0, 8, 5, 6, 3, 10, 4, 1, 9, 2] -> True
 
 
     # Each element becomes the sum of all before it. A loop can do it like this, threads cannot.
@@ -72,5 +72,5 @@ if __name__ == "__main__":
         data = [1] * 12
         launch(running_sum, 3, 4, data, seed=seed)
         print(data)
-        # -> []
-        # -> []
+        # -> [1, 2, 3, 4, 5, 2, 3, 2, 2, 2, 3, 4]
+        # -> [1, 2, 3, 2, 3, 2, 3, 2, 3, 4, 2, 2]

@@ -18,7 +18,7 @@ some other operation. The remedy is a condition, the mask, in every kernel:
 n must be an argument, as the kernel cannot ask a pointer for a length. The number of blocks is n /
 block, rounded up: math.ceil(n / block).
 
-The trap: with sizes that blocks divide, such as 8 or 1,024, the mistake does not show. Test with 10.
+The trap: with sizes that blocks divide, 8 or 1,024, the mistake does not show. Test with 10.
 
 PyTorch's own kernels have this line. (NVIDIA's compute-sanitizer finds accesses past the end.)
 

@@ -46,12 +46,10 @@ def launch(kernel, grid, block, *args, seed=0):
 if __name__ == "__main__":
     numbers = [10 * i for i in range(12)]
 
-
     def add_one(t, data, order):
         i = t.blockIdx * t.blockDim + t.threadIdx
         data[i] += 1
         order.append(i)
-
 
     for seed in (0, 1):
         data, order = list(numbers), []
@@ -60,13 +58,11 @@ if __name__ == "__main__":
         # -> [1, 9, 8, 5, 10, 2, 3, 7, 4, 0, 11, 6] -> True
         # -> [7, 11, 0, 8, 5, 6, 3, 10, 4, 1, 9, 2] -> True
 
-
     # Each element becomes the sum of all before it. A loop can do it like this, threads cannot.
     def running_sum(t, data):
         i = t.blockIdx * t.blockDim + t.threadIdx
         if i > 0:
             data[i] += data[i - 1]
-
 
     for seed in (0, 1):
         data = [1] * 12

@@ -77,17 +77,14 @@ def launch(kernel, grid, block, *args, seed=0):
 if __name__ == "__main__":
     import math
 
-
     def hasty(t, data):
         i = t.blockIdx * t.blockDim + t.threadIdx
         data[i] = data[i] + 1
-
 
     def masked(t, data, n):
         i = t.blockIdx * t.blockDim + t.threadIdx
         if i < n:
             data[i] = data[i] + 1
-
 
     n = 10
     blocks = math.ceil(n / 4)

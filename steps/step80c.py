@@ -22,7 +22,7 @@ The trap: a loop on a CPU likes chunks, where a core has neighbours for itself. 
 neighbours belong to the other threads.
 
 Changed: Memory and Pointer count, Thread, launch. New: Memory.note, Memory.sectors.
-Try: let by_stride begin at address 4 of the memory (put an array of 4 words in front).
+Try: put an array of 4 words into the memory before `data`. Why do the sectors of by_stride grow?
 """
 
 import random
@@ -99,18 +99,17 @@ def launch(kernel, grid, block, *args, seed=0):
 
 
 if __name__ == "__main__":
+
     def by_chunk(t, data, n):
         each = n // (t.gridDim * t.blockDim)
         first = (t.blockIdx * t.blockDim + t.threadIdx) * each
         for i in range(first, first + each):
             data[i] = 3 * data[i]
 
-
     def by_stride(t, data, n):
         first = t.blockIdx * t.blockDim + t.threadIdx
         for i in range(first, n, t.gridDim * t.blockDim):
             data[i] = 3 * data[i]
-
 
     for kernel in (by_chunk, by_stride):
         memory = Memory()

@@ -19,7 +19,8 @@ and each turn fetches up to 32 sectors instead of 4 (step 80c). The demo counts 
 A size that is given as a number is a size along x, as before; its place is now called .x.
 
 New: Dim3, Thread.warp. Changed: launch, Memory.note.
-Try: blocks of (8, 4) and of (4, 8) threads. A warp is 32 threads: how many rows does each touch?
+Try: blocks of (8, 4), then of (4, 8) threads for `brighter`, and the grid to match. Why does one
+of them fetch twice as much?
 """
 
 import itertools
@@ -123,20 +124,17 @@ def launch(kernel, grid, block, *args, seed=0):
 if __name__ == "__main__":
     import math
 
-
     def brighter(t, picture, height, width):
         column = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
         row = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
         if row < height and column < width:
             picture[row * width + column] = 2 * picture[row * width + column]
 
-
     def exchanged(t, picture, height, width):  # x runs down the rows
         row = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
         column = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
         if row < height and column < width:
             picture[row * width + column] = 2 * picture[row * width + column]
-
 
     height, width = 40, 64
     blocks = math.ceil(width / 32), math.ceil(height / 8)

@@ -142,6 +142,7 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
 
 if __name__ == "__main__":
+
     def hasty(t, numbers, sums):
         i, half = t.threadIdx.x, t.blockDim.x // 2
         t.shared[i] = numbers[t.blockIdx.x * t.blockDim.x + i]
@@ -151,7 +152,6 @@ if __name__ == "__main__":
             half //= 2
         if i == 0:
             sums[t.blockIdx.x] = t.shared[0]
-
 
     def block_sum(t, numbers, sums):
         i, half = t.threadIdx.x, t.blockDim.x // 2
@@ -163,7 +163,6 @@ if __name__ == "__main__":
             half //= 2
         if i == 0:
             sums[t.blockIdx.x] = t.shared[0]
-
 
     memory = Memory()
     numbers, sums, total = (memory.array(x) for x in ([3, 1, 7, 0, 4, 1, 6, 3] * 2, [0, 0], [0]))

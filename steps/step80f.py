@@ -23,7 +23,7 @@ The trap: with a size that the blocks divide, no thread is spare, and both kerne
 NVIDIA's compute-sanitizer has a check for this, called synccheck.
 
 Changed: launch raises an error.
-Try: put the barrier of come_along under `if t.threadIdx.x < 2:`. What does the error count?
+Try: put the barrier of come_along under `if t.threadIdx.x < 3:`. What does the error count?
 """
 
 import itertools
@@ -150,6 +150,7 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
 
 if __name__ == "__main__":
+
     def leave_early(t, x, y, n):
         first = t.blockIdx.x * t.blockDim.x
         i, last = first + t.threadIdx.x, min(first + t.blockDim.x, n) - 1
@@ -159,7 +160,6 @@ if __name__ == "__main__":
         yield
         y[i] = t.shared[last - i]
 
-
     def come_along(t, x, y, n):
         first = t.blockIdx.x * t.blockDim.x
         i, last = first + t.threadIdx.x, min(first + t.blockDim.x, n) - 1
@@ -168,7 +168,6 @@ if __name__ == "__main__":
         yield  # the spare threads too
         if i < n:
             y[i] = t.shared[last - i]
-
 
     memory = Memory()
     x, y = memory.array([0, 1, 2, 3, 4, 5]), memory.array([0] * 6)

@@ -1,9 +1,9 @@
 """Step 80g: Races
 
-32 threads count by total[0] = total[0] + 1. How far do they count? Our simulator says 32, with
-every seed, because it lets a thread read and write before the next one begins. On a GPU that line
-is three actions, read, add, write, and all 32 threads may read before any of them has written. Then
-they count to 1.
+32 threads count by total[0] = total[0] + 1, twice each. How far do they count? Our simulator says
+64, with every seed, because it lets a thread read and write before the next one begins. On a GPU
+that line is three actions, read, add, write, and all threads may read before any of them has
+written. Then they count to 2.
 
 This is a race: threads use one place, one of them writes, and nothing fixes their order. Often the
 result is right. So a simulator that is always right hides the mistake, and ours has to be changed:
@@ -12,7 +12,7 @@ result is right. So a simulator that is always right hides the mistake, and ours
     until then its own thread sees the new value, and the others see the old one
 
 How many writes arrive at each access is drawn from the seed. Now the count changes with the seed,
-and none of the three in the demo is 32.
+and none of the three in the demo is 64.
 
 There are two remedies. An atomic addition reads, adds and writes in one piece, which no other
 thread can interrupt; threads that add to one place then take turns, which is slow. Or each thread
@@ -183,20 +183,20 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
 
 if __name__ == "__main__":
-    def by_line(t, total):
-        total[0] = total[0] + 1
 
+    def by_line(t, total):
+        for _ in range(2):
+            total[0] = total[0] + 1
 
     def by_atomic(t, total):
-        atomic_add(total, 0, 1)
-
+        for _ in range(2):
+            atomic_add(total, 0, 1)
 
     def by_places(t, total):
-        t.shared[t.threadIdx.x] = 1
+        t.shared[t.threadIdx.x] = 2
         yield
         if t.threadIdx.x == 0:
             atomic_add(total, 0, sum(t.shared[i] for i in range(t.blockDim.x)))
-
 
     for kernel in (by_line, by_atomic, by_places):
         found = []
@@ -205,15 +205,13 @@ if __name__ == "__main__":
             launch(kernel, 2, 16, total, shared=16, seed=seed)
             found += total.tolist(1)
         print(kernel.__name__, found)
-        # -> by_line [11, 13, 15]
-        # -> by_atomic [32, 32, 32]
-        # -> by_places [32, 32, 32]
-
+        # -> by_line [21, 30, 34]
+        # -> by_atomic [64, 64, 64]
+        # -> by_places [64, 64, 64]
 
     # The order of an atomic addition is not fixed: the last digits of a sum differ.
     def add_floats(t, total):
         atomic_add(total, 0, 0.1 * (t.threadIdx.x + 1))
-
 
     sums = set()
     for seed in range(20):

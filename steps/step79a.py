@@ -5,10 +5,10 @@ the functions of its array library, ctx.xp, from the device of its arrays. And C
 with NumPy's functions under NumPy's names, for arrays in the memory of an NVIDIA GPU. It only has
 to be registered: the module, the class of its arrays, and the two copies, there and back.
 
-A GPU is a second computer with memory of its own. Its processors read that memory at terabytes per
-second; the bus to the CPU's memory is some fifty times slower. So what matters is what crosses the
-bus. PyTorch never copies by itself: x.to("cuda") copies, and x + y of two devices is an error. A
-training step should copy its batch over, or nothing, and at most one number back.
+A GPU is a second computer with memory of its own, which its processors read at terabytes per
+second; the bus to the CPU's memory is some fifty times slower. PyTorch never copies by itself:
+x.to("cuda") copies, and x + y of two devices is an error. A training step should copy its batch
+over, or nothing, and at most one number back.
 
     parameters, once  ->  GPU: forward, backward, update  ->  loss.item(), now and then
 
@@ -22,7 +22,7 @@ From here on, steps import finished modules. Device and Backend are those of ste
 ones also know several GPUs, and copies that go on while the CPU works.
 
 New: load_cupy, register.
-Try: move `.to("cuda")` of the images into the loop. What crosses the bus now?
+Try: print w.tolist() in each step. What crosses the bus then?
 In depth: backend01 to backend07.
 """
 
@@ -59,30 +59,20 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.optim.sgd import SGD
-    from tinytorch.ops import indexing, matmul, sampling, shape  # noqa: F401  (methods)
-    from tinytorch.ops.random import manual_seed
+    from tinytorch.autograd import engine, inplace  # noqa: F401  (backward, w -= ...)
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import matmul, reduction  # noqa: F401  (@, mean)
 
     class Simulated(np.ndarray):
         """The arrays of a simulated GPU."""
 
         device = types.SimpleNamespace(id=0)
 
-        def item(self):
-            cupy.bus.append(self.nbytes)
-            return super().item()
-
     class SimulatedCupy:
-        """NumPy's functions. Their results are arrays of the simulated GPU."""
+        """NumPy's functions. Given arrays of the simulated GPU, they return such arrays."""
 
-        ndarray = Simulated
-        bus = []  # the bytes of each copy
+        ndarray, bus = Simulated, []  # bus: the bytes of each copy
 
         def array(self, array):
             if type(array) is np.ndarray:  # else it is there already
@@ -94,39 +84,26 @@ if __name__ == "__main__":
             return np.array(array)
 
         def __getattr__(self, name):
-            function = getattr(np, name)
-            if isinstance(function, (type, np.ufunc)):
-                return function
-
-            def on_gpu(*args, **options):
-                out = function(*args, **options)
-                return out.view(Simulated) if type(out) is np.ndarray else out
-
-            return on_gpu
+            return getattr(np, name)
 
     cupy = SimulatedCupy()  # load_cupy() on a machine with a GPU
     register(cupy)
-
-    images, labels = load_digits()
-    images, labels = images[:256].reshape(256, 64), labels[:256]
+    x = tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    y = x @ tensor([3.0, 2.0])
     try:
-        images.to("cuda") + images
+        x.to("cuda") + x
     except RuntimeError as error:
         print(str(error)[:51])  # -> Expected all tensors to be on the same device, but
 
     for device in ("cpu", "cuda"):
-        manual_seed(0)
-        model = Sequential(Linear(64, 32), ReLU(), Linear(32, 10)).to(device)
-        optimizer = SGD(model.parameters(), lr=0.5)
-        x, y = images.to(device), labels.to(device)
+        x, y = x.to(device), y.to(device)
+        w = tensor([0.0, 0.0], device=device, requires_grad=True)
         cupy.bus.clear()
-        for _ in range(40):
-            loss = cross_entropy(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        print(loss.device, f"{loss.item():.4f}", "bytes over the bus:", cupy.bus)
-        # -> cpu 0.2920 bytes over the bus: []
-        # -> cuda:0 0.2920 bytes over the bus: [4]
-    weight = model[0].weight
-    print(type(weight.array).__name__, (weight.grad @ weight.T).device)  # -> Simulated cuda:0
+        for _ in range(100):
+            ((x @ w - y) ** 2).mean().backward()
+            with no_grad():
+                w -= 0.2 * w.grad
+            w.grad = None
+        print(w.device, [round(v, 4) for v in w.tolist()], "over the bus:", cupy.bus)
+        # -> cpu [3.0, 2.0] over the bus: []
+        # -> cuda:0 [3.0, 2.0] over the bus: [8]

@@ -1,8 +1,8 @@
 """Step 80a: Thread, block, grid
 
-Where is the parallel program? A loop fixes an order that is not needed: to add 1 to each of 12
-numbers it takes 12 turns, one after the other, though no number depends on another. A GPU has
-thousands of small processors, and a loop cannot be handed out to them.
+Who does turn 7 of a loop, if there are thousands of processors, as on a GPU? A loop cannot be
+handed out: it fixes an order. To add 1 to each of 12 numbers it takes 12 turns, one after the
+other, though no number depends on another.
 
 So you do not write the loop. You write what happens to one element, a function called a kernel, and
 say how many threads are to run it. A thread is one run of the kernel. Threads come in blocks of one

@@ -118,8 +118,3 @@ if __name__ == "__main__":
         print(kernel.__name__, data.tolist(1024) == [3] * 1024, memory.accesses, memory.sectors)
         # -> by_chunk True 2048 2048
         # -> by_stride True 2048 256
-
-    # 100 elements are not a multiple of 8 threads: each is done once.
-    data = Memory().array([1] * 100)
-    launch(by_stride, 2, 4, data, 100)
-    print(data.tolist(100) == [3] * 100)  # -> True

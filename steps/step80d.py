@@ -1,16 +1,14 @@
 """Step 80d: Blocks in two dimensions
 
-How does a thread find its row and column? A picture has two dimensions, and a thread has one
-number. It could divide, i // width and i % width; but then a block is a strip of one row, and that
-is a bad shape as soon as a pixel needs the pixels above and below it (step 81a).
+How does a thread find its row and column? It could divide its number, i // width and i % width. But
+then a block is a strip of one row, a bad shape when a pixel needs those above and below (step 81a).
 
 So each place and each size has three parts, x, y and z, and a block can be a square:
 
     column = blockIdx.x * blockDim.x + threadIdx.x
     row    = blockIdx.y * blockDim.y + threadIdx.y
 
-Memory has one dimension all the same: the pixel is word row * width + column. And a warp is 32
-threads in a row, row after row of the block, with x as the fastest.
+In memory the pixel is word row * width + column. A warp is 32 threads of the block, row after row.
 
 The trap: NumPy writes [row, column], CUDA writes (x, y), which is (column, row). If a kernel takes
 x for the row, all numbers are right; but neighbours of a warp are then a whole row apart in memory,
@@ -19,8 +17,8 @@ and each turn fetches up to 32 sectors instead of 4 (step 80c). The demo counts 
 A size that is given as a number is a size along x, as before; its place is now called .x.
 
 New: Dim3, Thread.warp. Changed: launch, Memory.note.
-Try: blocks of (8, 4), then of (4, 8) threads for `brighter`, and the grid to match. Why does one
-of them fetch twice as much?
+Try: blocks of (8, 4), then of (4, 8) threads for `brighter`, and the grid to match. Why does one of
+them fetch twice as much?
 """
 
 import itertools

@@ -1,11 +1,10 @@
 """Step 80e: Shared memory and barriers
 
-How can threads work together? Each has done its own element so far, and the sum of a row belongs to
-none of them. One thread that adds 8 numbers takes 8 turns, while the others wait.
+How can threads work together? Each has done its own element so far, and a sum belongs to none of
+them. One thread that adds 8 numbers takes 7 turns, while the others wait.
 
-Each block has a small fast memory of its own, shared memory. (It is on the processor, beside the
-registers; a GPU has about 100 KB for a block.) The threads put their numbers there, and half of
-them add the other half, again and again:
+Each block has a small fast memory of its own, shared memory. The threads put their numbers there,
+and half of them add the other half, again and again:
 
     8 numbers    3 1 7 0 4 1 6 3      thread i adds number i + 4
     4 sums       7 2 13 3             thread i adds number i + 2
@@ -16,11 +15,14 @@ A thread must not add a number that is not there yet. A barrier holds every thre
 until all have come to it. Here that is a `yield`: launch lets each run go on to its next yield, and
 only when all are there does a new round begin, in a new order. CUDA writes __syncthreads().
 
-The trap: without the barrier the result depends on the order. `hasty` is right for no seed in the
-demo; on a GPU such a kernel is often right for months.
+Without the barrier the result depends on the order: `hasty` is right for no seed in the demo.
+(Blocks do not wait for each other in an ordinary launch. A second launch adds their sums.)
 
-Blocks cannot wait for each other in an ordinary launch: each writes its sum, and a second launch
-adds the sums.
+The trap: every thread of the block has to come to the barrier. With `if i >= n: return` in front of
+it, spare threads do not. Today's GPUs do not wait for threads that have ended; but if living ones
+go around a barrier, the result is undefined, or the block hangs. So launch is strict: it raises an
+error if some threads wait and others have ended. Spare threads come along, and the mask stands at
+each access.
 
 New: stops. Changed: launch (shared, CUDA's third number of a launch), Thread.shared.
 Try: take the yield out of the loop of block_sum, and put one in front of the loop.
@@ -124,6 +126,8 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
     Each block has `shared` words of shared memory. A `yield` is a barrier: the threads of a block
     go on when all have come to it. The order of blocks and threads is shuffled from the seed.
+
+    RuntimeError: some threads of a block have come to a barrier, and others have ended.
     """
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
@@ -138,6 +142,12 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
             for Thread.running, run in runs:
                 if next(run, "end") != "end":
                     waiting.append((Thread.running, run))
+            if 0 < len(waiting) < len(runs):
+                ended = len(runs) - len(waiting)
+                raise RuntimeError(
+                    f"{place}: {ended} threads of {len(runs)} have ended, {len(waiting)} wait at a "
+                    f"barrier"
+                )
             runs = waiting
 
 
@@ -165,7 +175,7 @@ if __name__ == "__main__":
             sums[t.blockIdx.x] = t.shared[0]
 
     memory = Memory()
-    numbers, sums, total = (memory.array(x) for x in ([3, 1, 7, 0, 4, 1, 6, 3] * 2, [0, 0], [0]))
+    numbers, sums = memory.array([3, 1, 7, 0, 4, 1, 6, 3] * 2), memory.array([0, 0])
     for kernel in (hasty, block_sum):
         found = []
         for seed in range(4):
@@ -175,6 +185,12 @@ if __name__ == "__main__":
         # -> hasty [[10, 21], [17, 15], [3, 24], [11, 3]]
         # -> block_sum [[25, 25], [25, 25], [25, 25], [25, 25]]
 
-    launch(block_sum, 1, 2, sums, total, shared=2)
-    print("the sum of the sums, by a second launch:", total.tolist(1))
-    # -> the sum of the sums, by a second launch: [50]
+    def leave_early(t, n):
+        if t.threadIdx.x < n:
+            yield
+
+    try:
+        launch(leave_early, 1, 8, 6)
+    except RuntimeError as error:
+        print(error)
+        # -> Dim3(x=0, y=0, z=0): 2 threads of 8 have ended, 6 wait at a barrier

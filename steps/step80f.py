@@ -1,29 +1,29 @@
-"""Step 80f: A barrier that some threads miss
+"""Step 80f: Races
 
-May a thread leave early? `if i >= n: return` at the top looks like the mask of step 80b, and saves
-the spare threads the rest of the kernel. But CUDA's rule is that every thread of the block comes to
-every barrier, and the spare ones do not.
+32 threads count by total[0] = total[0] + 1, twice each. How far do they count? Our simulator says
+64, with every seed, because it lets a thread read and write before the next one begins. On a GPU
+that line is three actions, read, add, write, and all threads may read before any of them has
+written. Then they count to 2.
 
-The kernel of the demo reverses the numbers of each block. 6 numbers in blocks of 4: in the second
-block, two threads leave. It gives the right numbers, and our launch has said nothing. Today's GPUs
-are as lenient: they do not wait for threads that have ended. So the mistake stays, until a kernel
-comes in which the spare threads were to fetch something for the others (step 81a).
+This is a race: threads use one place, one of them writes, and nothing fixes their order. Often the
+result is right. So a simulator that is always right hides the mistake. Ours changes:
 
-A barrier inside an `if` is worse. The threads that go around it are still alive: they read what is
-not written yet, or wait at another barrier. On a GPU the result is undefined, or the block hangs.
+    a write is under way for a while, and arrives before the next barrier
+    until then its own thread sees the new value, and the others see the old one
 
-So launch keeps to the strict rule. If some threads of a block wait and others have ended, it raises
-an error that says how many. The right form lets the spare threads come along to each barrier, and
-asks at each access:
+How many writes arrive at each access is drawn from the seed. Now the count changes with the seed,
+and none of the three in the demo is 64.
 
-    if i < n: (read)     yield     if i < n: (write)
+An atomic addition reads, adds and writes in one piece; threads that add to one place then take
+turns, which is slow. Or each thread gets a place of its own, and after a barrier one adds up.
 
-The trap: with a size that the blocks divide, no thread is spare, and both kernels pass.
+The trap: atomic additions happen in the order in which the threads come. For floats (a + b) + c is
+not a + (b + c), so the last digits of a sum change from run to run.
 
-NVIDIA's compute-sanitizer has a check for this, called synccheck.
+PyTorch uses atomic additions in index_add_ on a GPU, and its documentation says so.
 
-Changed: launch raises an error.
-Try: put the barrier of come_along under `if t.threadIdx.x < 3:`. What does the error count?
+New: Memory.read, Memory.write, Memory.arrive, atomic_add. Changed: launch, Pointer.
+Try: total[0] = 1 in `by_line`. All threads write one place: is it a race, and is the result wrong?
 """
 
 import itertools
@@ -50,6 +50,9 @@ class Memory:
     accesses: reads and writes of single words. sectors: how many pieces of 32 bytes moved.
     """
 
+    order = random.Random(0)  # decides when a write arrives; set by launch
+    under_way = []  # (memory, address, value, thread) of writes that have not arrived
+
     def __init__(self):
         self.words, self.accesses, self.requests = [], 0, {}
 
@@ -65,6 +68,28 @@ class Memory:
         request = (t.launch, t.blockIdx, t.warp, t.accesses)
         self.requests.setdefault(request, set()).add(address // 8)
 
+    def read(self, address):
+        """The word at an address, with this thread's own writes, and what has arrived of others."""
+        self.note(address)
+        Memory.arrive(Memory.order.randrange(2))
+        for memory, place, value, thread in reversed(Memory.under_way):
+            if memory is self and place == address and thread is Thread.running:
+                return value
+        return self.words[address]
+
+    def write(self, address, value):
+        """Send a word on its way. It arrives at some time before the next barrier."""
+        self.note(address)
+        Memory.arrive(Memory.order.randrange(2))
+        Memory.under_way.append((self, address, value, Thread.running))
+
+    @staticmethod
+    def arrive(n):
+        """Let the first n writes that are under way arrive."""
+        for memory, address, value, _ in Memory.under_way[:n]:
+            memory.words[address] = value
+        del Memory.under_way[:n]
+
     def array(self, numbers):
         """Copy numbers behind what is there, and return where they begin."""
         self.words += numbers
@@ -78,12 +103,10 @@ class Pointer:
         self.memory, self.address = memory, address
 
     def __getitem__(self, i):
-        self.memory.note(self.address + i)
-        return self.memory.words[self.address + i]
+        return self.memory.read(self.address + i)
 
     def __setitem__(self, i, value):
-        self.memory.note(self.address + i)
-        self.memory.words[self.address + i] = value
+        self.memory.write(self.address + i, value)
 
     def tolist(self, n):
         """The n words from here on, copied back to Python."""
@@ -119,6 +142,14 @@ def stops(kernel, thread, args):
         yield from result
 
 
+def atomic_add(pointer, i, value):
+    """pointer[i] += value in one piece, which no other thread interrupts."""
+    memory, address = pointer.memory, pointer.address + i
+    memory.note(address)
+    Memory.arrive(len(Memory.under_way))
+    memory.words[address] += value
+
+
 def launch(kernel, grid, block, *args, shared=0, seed=0):
     """Run kernel(thread, *args) in grid x block threads; sizes are numbers or tuples (x, y, z).
 
@@ -129,7 +160,7 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
     """
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    order = random.Random(seed)
+    order = Memory.order = random.Random(seed)
     for place in order.sample(list(grid.places()), grid.x * grid.y * grid.z):
         memory = Memory().array([0] * shared)
         threads = [Thread(i, place, block, grid, memory) for i in block.places()]
@@ -140,6 +171,7 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
             for Thread.running, run in runs:
                 if next(run, "end") != "end":
                     waiting.append((Thread.running, run))
+            Memory.arrive(len(Memory.under_way))
             if 0 < len(waiting) < len(runs):
                 ended = len(runs) - len(waiting)
                 raise RuntimeError(
@@ -151,32 +183,27 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
 if __name__ == "__main__":
 
-    def leave_early(t, x, y, n):
-        first = t.blockIdx.x * t.blockDim.x
-        i, last = first + t.threadIdx.x, min(first + t.blockDim.x, n) - 1
-        if i >= n:
-            return
-        t.shared[t.threadIdx.x] = x[i]
+    def by_line(t, total):
+        for _ in range(2):
+            total[0] = total[0] + 1
+
+    def by_atomic(t, total):
+        for _ in range(2):
+            atomic_add(total, 0, 1)
+
+    def by_places(t, total):
+        t.shared[t.threadIdx.x] = 2
         yield
-        y[i] = t.shared[last - i]
+        if t.threadIdx.x == 0:
+            atomic_add(total, 0, sum(t.shared[i] for i in range(t.blockDim.x)))
 
-    def come_along(t, x, y, n):
-        first = t.blockIdx.x * t.blockDim.x
-        i, last = first + t.threadIdx.x, min(first + t.blockDim.x, n) - 1
-        if i < n:
-            t.shared[t.threadIdx.x] = x[i]
-        yield  # the spare threads too
-        if i < n:
-            y[i] = t.shared[last - i]
-
-    memory = Memory()
-    x, y = memory.array([0, 1, 2, 3, 4, 5]), memory.array([0] * 6)
-    try:
-        launch(leave_early, 2, 4, x, y, 6, shared=4)
-    except RuntimeError as error:
-        print(error)
-        # -> Dim3(x=1, y=0, z=0): 2 threads of 4 have ended, 2 wait at a barrier
-    launch(come_along, 2, 4, x, y, 6, shared=4)
-    print(y.tolist(6))  # -> [3, 2, 1, 0, 5, 4]
-    launch(leave_early, 1, 4, x, y, 4, shared=4)
-    print(y.tolist(4))  # -> [3, 2, 1, 0]
+    for kernel in (by_line, by_atomic, by_places):
+        found = []
+        for seed in range(3):
+            total = Memory().array([0])
+            launch(kernel, 2, 16, total, shared=16, seed=seed)
+            found += total.tolist(1)
+        print(kernel.__name__, found)
+        # -> by_line [21, 30, 34]
+        # -> by_atomic [64, 64, 64]
+        # -> by_places [64, 64, 64]

@@ -2,8 +2,8 @@
 
 Why is a matrix product slow when every thread is busy? Because the numbers come too slowly. A GPU
 does dozens of multiplications in the time in which it fetches one number. Each element of C = A B
-needs a row of A and a column of B, 2 k numbers; if each of m n threads fetches its own, that is
-2 k m n reads. For two matrices of 16 x 16, which hold 512 numbers, the demo counts 8,192.
+needs a row of A and a column of B, 2 k numbers; if each of m n threads fetches its own, that is 2 k
+m n reads. For two matrices of 16 x 16, which hold 512 numbers, the demo counts 8,192.
 
 A block of 8 x 8 threads computes 64 neighbours, from 8 rows and 8 columns. So each number is needed
 by 8 of its threads. They can fetch it once and share it. The block brings a tile of 8 x 8 of each
@@ -19,7 +19,7 @@ Two barriers keep it right: none reads before all have written, and none writes 
 all have read this one. The second is the one that is forgotten.
 
 The trap is the border. A thread without an element comes along, since it fetches for the others
-(step 80f). Where a tile reaches past a matrix it holds zeros, which add nothing.
+(step 80e). Where a tile reaches past a matrix it holds zeros, which add nothing.
 
 PyTorch calls NVIDIA's library cuBLAS, which goes on with tiles of tiles.
 
@@ -219,9 +219,8 @@ if __name__ == "__main__":
             memory = Memory()
             a, b = memory.array(p.ravel().tolist()), memory.array(q.ravel().tolist())
             c = memory.array([None] * (m * n))
-            launch(
-                kernel, (math.ceil(n / 8), math.ceil(m / 8)), (8, 8), a, b, c, m, k, n, shared=128
-            )
+            grid = math.ceil(n / 8), math.ceil(m / 8)
+            launch(kernel, grid, (8, 8), a, b, c, m, k, n, shared=128)
             right = c.tolist(m * n) == (p @ q).ravel().tolist()
             reads = memory.accesses - m * n
             print(f"{kernel.__name__}: right {right}, {reads} reads, {memory.sectors} sectors")

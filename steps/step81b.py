@@ -7,17 +7,14 @@ functions, and each is a kernel that reads its operands from memory and writes a
     reads, in matrices    1            1            1             1            1
     writes                             1            1                          1
 
-That is 8 times the matrix, and m and s besides; the arithmetic is nothing beside it. One kernel
-reads x once and writes y once. A block takes a row: its threads bring the row into shared memory,
-and it stays there until y is done.
+That is 8 times the matrix, and m and s besides. One kernel reads x once and writes y once. A block
+takes a row, brings it into shared memory, and keeps it there until y is done.
 
 Every thread needs the maximum and the sum of the row. Each finds those of its own columns, puts
-them into shared memory, and after a barrier each combines them all. (Step 80e does it in fewer
-turns.)
+them into shared memory, and after a barrier combines them all. (Step 80e does it in fewer turns.)
 
 Why the maximum? A logit of 1,000 makes exp(1000), which no float holds: inf / inf is nan. With the
-largest subtracted, no exponent is above 0, and the quotient is the same. In a kernel of its own the
-maximum costs a pass through memory, here none.
+largest subtracted, no exponent is above 0, and the quotient is the same.
 
 The trap is the barrier between reading the maxima and writing the sums to the same places.
 
@@ -184,7 +181,7 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
 
 def softmax_kernel(t, x, y, columns):
-    """Softmax of each row of x [rows, columns]; a block for each row. shared: columns + blockDim."""
+    """Softmax of each row of x, one block a row. shared: columns + blockDim words."""
     row, i, size = t.blockIdx.x * columns, t.threadIdx.x, t.blockDim.x
     partial = columns  # where the partial results lie in shared memory
 
@@ -211,16 +208,13 @@ def softmax_kernel(t, x, y, columns):
 if __name__ == "__main__":
     import numpy as np
 
-    def each(t, function, out, n, *operands):
-        """out = function(operands), element by element; an operand is (pointer, one number a row?)."""
-        i = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < n:
-            out[i] = function(*(x[i // columns if by_row else i] for x, by_row in operands))
+    def each(t, function, out, columns, *operands):  # row t.blockIdx.x, column t.threadIdx.x
+        row, i = t.blockIdx.x, t.blockIdx.x * columns + t.threadIdx.x
+        out[i] = function(*(x[row if by_row else i] for x, by_row in operands))
 
     def of_row(t, function, out, x, columns):
-        """out[i] = function(row i of x)."""
-        i = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        out[i] = function(x[i * columns + j] for j in range(columns))
+        row = t.threadIdx.x
+        out[row] = function(x[row * columns + j] for j in range(columns))
 
     rows, columns = 4, 64
     n = rows * columns
@@ -233,10 +227,10 @@ if __name__ == "__main__":
     x, d, e, y = (memory.array(logits.ravel().tolist()) for _ in range(4))
     m, s = memory.array([0.0] * rows), memory.array([0.0] * rows)
     launch(of_row, 1, rows, max, m, x, columns)
-    launch(each, rows, columns, lambda x, m: x - m, d, n, (x, False), (m, True))
-    launch(each, rows, columns, math.exp, e, n, (d, False))
+    launch(each, rows, columns, lambda x, m: x - m, d, columns, (x, False), (m, True))
+    launch(each, rows, columns, math.exp, e, columns, (d, False))
     launch(of_row, 1, rows, sum, s, e, columns)
-    launch(each, rows, columns, lambda e, s: e / s, y, n, (e, False), (s, True))
+    launch(each, rows, columns, lambda e, s: e / s, y, columns, (e, False), (s, True))
     print("five kernels:", np.allclose(y.tolist(n), right.ravel()), memory.accesses, memory.sectors)
     # -> five kernels: True 2568 722
 

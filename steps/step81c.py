@@ -1,21 +1,20 @@
 """Step 81c: Philox: random number i as a function of i
 
 How do a million threads draw random numbers? Most generators are a chain: a state, from which each
-number makes the next one. If all threads share the state, that is the race of step 80g, and worse
-than a wrong count: the demo's 64 threads get the same number several times. If they took turns, they
-would not be parallel. If each began its own chain with its number as the seed, their first numbers
-would differ by the same amount from one to the next.
+number makes the next one. If all threads share the state, that is the race of step 80f: the 64
+threads of the demo get 31 different numbers. If they took turns, they would not be parallel. If
+each began a chain of its own, with its number as the seed, their first numbers would differ by the
+same amount from one to the next.
 
-A counter-based generator has no chain. Random number i is a function of i that scrambles the bits
-so well that no pattern is left. Any thread computes its own number, at any time, in any order.
-Philox does ten rounds of this with four words of 32 bits, a to d:
+A counter-based generator has no chain: random number i is a function of i that scrambles its bits.
+Any thread computes its own number, at any time. Philox does ten rounds of this with four words of
+32 bits, a to d:
 
     p = a * 0xD2511F53,  q = c * 0xCD9E8D57           products of 64 bits
     a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
 
-The lower half of a product with an odd number can be undone, so nothing is lost. In the upper half
-each bit depends on all the bits below. So the halves change places before the next round. The seed
-is the first key; the keys change from round to round.
+The lower half of a product with an odd number can be undone: nothing is lost. In the upper half
+each bit depends on all the bits below. So the halves change places. The seed is the first key.
 
 The numbers can be drawn again. So dropout on a GPU need not keep its mask for backward: it keeps
 the seed and the first counter.
@@ -220,18 +219,15 @@ if __name__ == "__main__":
             out = memory.array([None] * 64)
             launch(kernel, 2, 32, first, out, seed=seed)
             draws.append(out.tolist(64))
-        different = len(set(draws[0]))
         print(
-            f"{kernel.__name__}: {different} different of 64, again the same {draws[0] == draws[1]}"
+            kernel.__name__, len(set(draws[0])), "different; again the same:", draws[0] == draws[1]
         )
-        # -> by_chain: 1 different of 64, again the same False
-        # -> by_counter: 64 different of 64, again the same True
+        # -> by_chain 31 different; again the same: False
+        # -> by_counter 64 different; again the same: True
 
     many = philox(np.arange(1000, dtype=np.uint64), 0)
-    print("as published:", [f"{word:08x}" for word in many[0]])
-    # -> as published: ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
-    print("number 617, asked for alone:", (philox(617, 0) == many[617]).all())
-    # -> number 617, asked for alone: True
+    print([f"{word:08x}" for word in many[0]])  # the published words of counter 0
+    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    print((philox(617, 0) == many[617]).all())  # -> True
     changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
-    print(f"bits that differ from one i to the next: {changed:.2f}")
-    # -> bits that differ from one i to the next: 0.50
+    print(f"bits that differ: {changed:.2f}")  # -> bits that differ: 0.50

@@ -4,8 +4,8 @@ How long does a @ b take on a GPU? A stopwatch says 0.01 ms, for work of 5 ms. A
 before anything is computed. The CPU puts the kernel into a queue, called a stream, and goes on; the
 GPU works through the stream in order.
 
-That is why Python is fast enough. While the GPU computes, Python is at the next operations. As long
-as the stream is not empty, Python costs no time:
+So while the GPU computes, Python is at the next operations, and costs no time as long as the stream
+is not empty:
 
     CPU    order | prepare the next batch | order | prepare ...
     GPU          | compute                        | compute ...
@@ -13,15 +13,14 @@ as the stream is not empty, Python costs no time:
 Only a request for a number waits: item(), tolist(), print, `if loss > 1`. A training loop that
 prints its loss in each step empties the stream each time, and takes the sum of both times.
 
-Two streams run beside each other. A copy to the GPU is done by a part of it that does not compute;
-so in a second stream, the next batch can cross the bus while this one is computed. What needs the
-copy has to be told to wait: wait_stream.
+Two streams run beside each other: in one, the next batch can cross the bus while this one is
+computed in the other. What needs the copy has to be told to wait: wait_stream.
 
-The trap: without that wait, a kernel reads a batch that is not there yet, and no error tells. Real
-errors come late too, at the line that waits next (CUDA_LAUNCH_BLOCKING=1 makes each launch wait).
+The trap: without that wait, a kernel reads a batch that is not there yet, without an error. And
+errors come late, at the line that waits next (CUDA_LAUNCH_BLOCKING=1 makes each launch wait).
 
-Stream has two clocks, and its times are invented: 0.5 ms for this, 1 ms for that. They show the
-order of things, not the speed of a GPU. PyTorch: torch.cuda.Stream.
+Stream has two clocks. Its times are invented, and show the order of things, not the speed of a GPU.
+PyTorch: torch.cuda.Stream.
 
 New: Stream.
 Try: leave out wait_stream. What does the loop with two streams claim to take, and why is it wrong?
@@ -57,8 +56,7 @@ class Stream:
 if __name__ == "__main__":
     stream = Stream()
     stream.put(5.0)
-    print(f"a stopwatch around a product of 5 ms: {Stream.now:.2f} ms")
-    # -> a stopwatch around a product of 5 ms: 0.01 ms
+    print(f"a stopwatch says: {Stream.now:.2f} ms")  # -> a stopwatch says: 0.01 ms
     stream.synchronize()
     print(f"after synchronize(): {Stream.now:.2f} ms")  # -> after synchronize(): 5.01 ms
 
@@ -73,8 +71,7 @@ if __name__ == "__main__":
         stream.synchronize()
         return Stream.now - begin
 
-    print(f"100 steps, the loss printed in each: {train(100, 1):.0f} ms")
-    # -> 100 steps, the loss printed in each: 101 ms
+    print(f"printed in each: {train(100, 1):.0f} ms")  # -> printed in each: 101 ms
     print(f"printed once: {train(100, 100):.0f} ms")  # -> printed once: 52 ms
 
     def copies(steps, compute, copy):
@@ -87,6 +84,5 @@ if __name__ == "__main__":
         compute.synchronize()
         return Stream.now - begin
 
-    print(f"100 batches, one stream: {copies(100, stream, stream):.0f} ms")
-    # -> 100 batches, one stream: 200 ms
+    print(f"one stream: {copies(100, stream, stream):.0f} ms")  # -> one stream: 200 ms
     print(f"two streams: {copies(100, stream, Stream()):.0f} ms")  # -> two streams: 101 ms

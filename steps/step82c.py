@@ -1,28 +1,27 @@
 """Step 82c: A pool of memory
 
-What does it cost to ask for memory? Each operation needs some for its result, and frees it a moment
-later. cudaMalloc and cudaFree make the CPU wait until the stream is empty: cudaFree cannot give
-away what a kernel may still use. A training step asks hundreds of times. Each request would be a
-synchronize(), and the stream of step 82b would never fill.
+What does it cost to ask for memory? Each operation needs some for its result, and frees it soon.
+CUDA's cudaFree makes the CPU wait until the stream is empty, since a kernel may still use the
+piece. A training step would wait hundreds of times, and the stream of step 82b would never fill.
 
-But each step asks for the same pieces: the same layers, the same shapes. So nothing goes back to
-CUDA. A pool keeps what was freed, in a list for each size, and hands it out again:
+But each step asks for the same sizes. So nothing goes back to CUDA. A pool keeps what was freed, in
+a list for each size, and hands it out again:
 
     malloc(400)    is there a free piece of 400?  take it: a hit.  Else ask CUDA
     free           put it into the list of 400
 
-From the second step on every request is a hit, and a look into a dictionary. There is no waiting: in
-one stream, the kernel that gets the memory runs after the kernel that used it before.
+From the second step on every request is a hit, and a look into a dictionary. No kernel has to wait:
+in one stream, the one that gets the memory runs after the one that used it before.
 
-When is a piece free? Python calls __del__ at once when the last name is gone, because our graphs
-have no cycles. With a collector that runs now and then, a GPU would be full before.
+When is a piece free? Python calls __del__ at once when the last name is gone, as our graphs have no
+cycles.
 
-The trap is a name that stays. A slice of ten numbers keeps a gigabyte alive. And losses.append(loss)
+The trap is a name that stays. A slice of ten numbers keeps a gigabyte alive. losses.append(loss)
 keeps the tensor of each step, and all that its graph has saved if there was no backward():
 `allocated` grows until the memory is full. Append loss.item().
 
-PyTorch: the caching allocator, with torch.cuda.memory_allocated() and memory_reserved(). nvidia-smi
-shows what is reserved, free pieces included. It rounds sizes up and splits pieces; ours does not.
+PyTorch: the caching allocator, with torch.cuda.memory_allocated() and memory_reserved(). It also
+rounds sizes up and splits pieces.
 
 New: Pool, Storage.
 Try: a size that grows by 1 in each step. How many hits are there?
@@ -78,25 +77,21 @@ if __name__ == "__main__":
             losses += pieces[:kept]
             del pieces
             if step in (0, 1, 99):
-                used = f"allocated {pool.allocated}, reserved {pool.reserved}"
-                print(f"step {step}: {pool.hits} hits of {pool.requests}, {used}")
+                print(step, pool.hits, "hits, allocated", pool.allocated, "reserved", pool.reserved)
+                # -> 0 0 hits, allocated 0 reserved 6500
+                # -> 1 4 hits, allocated 0 reserved 6500
+                # -> 99 396 hits, allocated 0 reserved 6500
+                # -> 0 0 hits, allocated 400 reserved 6500
+                # -> 1 3 hits, allocated 800 reserved 6900
 
     train(Pool(20_000), 100, kept=0)
-    # -> step 0: 0 hits of 4, allocated 0, reserved 6500
-    # -> step 1: 4 hits of 8, allocated 0, reserved 6500
-    # -> step 99: 396 hits of 400, allocated 0, reserved 6500
     try:
         train(Pool(20_000), 100, kept=1)
     except MemoryError as error:
-        print(error)
-        # -> step 0: 0 hits of 4, allocated 400, reserved 6500
-        # -> step 1: 3 hits of 8, allocated 800, reserved 6900
-        # -> out of memory: 19700 bytes are in use
+        print(error)  # -> out of memory: 19700 bytes are in use
 
     pool = Pool(20_000)
-    base = Storage(pool, 5000)
-    view = [base]  # a view refers to its base
-    del base
+    view = [Storage(pool, 5000)]  # a view refers to its base
     print("a view keeps its base alive:", pool.allocated)  # -> a view keeps its base alive: 5000
     del view
     print("freed with the last name:", pool.allocated)  # -> freed with the last name: 0

@@ -13,10 +13,9 @@ shares them out among the threads and sets the barriers. The launch starts a gri
     tl.store(y_ptr + offsets, 2 * x, mask=mask)
 
 An array of offsets added to a pointer is an array of pointers, and load reads them all. The form is
-Triton's, the language in which torch.compile writes its GPU kernels. It is simulated here: NumPy
-computes, launch starts one thread for each program, and `lanes` counts each element's access as
-that of a thread of its own, 32 to a warp. Softmax needs the 512 accesses and 64 sectors of step
-81b, in seven lines.
+Triton's, in which torch.compile writes its GPU kernels. It is simulated here: NumPy computes, and
+`lanes` makes each element's access that of a thread of its own, 32 to a warp. Softmax needs the 512
+accesses and 64 sectors of step 81b, in seven lines.
 
 The trap is `other`, the value where the mask is false. For a maximum it must be -inf: with 0 a row
 of negative logits would get a maximum that is not there. And tl.exp(-inf) = 0 adds nothing.
@@ -249,20 +248,6 @@ if __name__ == "__main__":
         x = tl.load(x_ptr + (row * columns + offsets), mask=mask, other=-math.inf)
         e = tl.exp(x - tl.max(x, axis=0))
         tl.store(y_ptr + (row * columns + offsets), e / tl.sum(e, axis=0), mask=mask)
-
-    @jit
-    def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK_SIZE):
-        offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-        mask = offsets < n
-        x, y = tl.load(x_ptr + offsets, mask=mask), tl.load(y_ptr + offsets, mask=mask)
-        tl.store(out_ptr + offsets, x + y, mask=mask)
-
-    memory = Memory()
-    x, y = memory.array([10.0 * i for i in range(10)]), memory.array([1.0] * 10)
-    out, neighbour = memory.array([0.0] * 10), memory.array([7, 7, 7])
-    add_kernel[3](x, y, out, 10, BLOCK_SIZE=4)
-    print(out.tolist(10), neighbour.tolist(3))
-    # -> [1.0, 11.0, 21.0, 31.0, 41.0, 51.0, 61.0, 71.0, 81.0, 91.0] [7, 7, 7]
 
     logits = np.random.default_rng(0).normal(size=(4, 64))
     logits[0] += 1000

@@ -94,8 +94,9 @@ def launch(kernel, grid, block, *args, seed=0):
     Thread.launches += 1
     threads = [Thread(i, b, block, grid) for b in range(grid) for i in range(block)]
     random.Random(seed).shuffle(threads)
-    for Thread.running in threads:
-        kernel(Thread.running, *args)
+    for thread in threads:
+        Thread.running = thread
+        kernel(thread, *args)
 
 
 if __name__ == "__main__":

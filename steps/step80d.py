@@ -17,8 +17,8 @@ and each turn fetches up to 32 sectors instead of 4 (step 80c). The demo counts 
 A size that is given as a number is a size along x, as before; its place is now called .x.
 
 New: Dim3, Thread.warp. Changed: launch, Memory.note.
-Try: blocks of (8, 4), then of (4, 8) threads for `brighter`, and the grid to match. Why does one of
-them fetch twice as much?
+Try: blocks of (8, 4), then of (4, 8) threads, with grids (8, 10) and (16, 5) for x along the rows.
+Why does one fetch twice as much?
 """
 
 import itertools
@@ -115,32 +115,26 @@ def launch(kernel, grid, block, *args, seed=0):
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
     threads = [Thread(i, b, block, grid) for b in grid.places() for i in block.places()]
     random.Random(seed).shuffle(threads)
-    for Thread.running in threads:
-        kernel(Thread.running, *args)
+    for thread in threads:
+        Thread.running = thread
+        kernel(thread, *args)
 
 
 if __name__ == "__main__":
-    import math
 
-    def brighter(t, picture, height, width):
-        column = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        row = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
-        if row < height and column < width:
-            picture[row * width + column] = 2 * picture[row * width + column]
-
-    def exchanged(t, picture, height, width):  # x runs down the rows
-        row = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        column = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
+    def brighter(t, picture, height, width, by_rows):
+        x = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
+        y = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
+        row, column = (y, x) if by_rows else (x, y)
         if row < height and column < width:
             picture[row * width + column] = 2 * picture[row * width + column]
 
     height, width = 40, 64
-    blocks = math.ceil(width / 32), math.ceil(height / 8)
-    for kernel, grid in ((brighter, blocks), (exchanged, (math.ceil(height / 32), width // 8))):
+    for by_rows, grid in ((True, (2, 5)), (False, (2, 8))):
         memory = Memory()
         picture = memory.array(list(range(height * width)))
-        launch(kernel, grid, (32, 8), picture, height, width)
-        right = picture.tolist(height * width) == [2 * i for i in range(height * width)]
-        print(f"{kernel.__name__}: grid {grid}, right {right}, {memory.sectors} sectors")
-        # -> brighter: grid (2, 5), right True, 640 sectors
-        # -> exchanged: grid (2, 8), right True, 5120 sectors
+        launch(brighter, grid, (32, 8), picture, height, width, by_rows)
+        doubled = picture.tolist(height * width) == [2 * i for i in range(height * width)]
+        print(f"x along the rows: {by_rows}. Right numbers: {doubled}, {memory.sectors} sectors")
+        # -> x along the rows: True. Right numbers: True, 640 sectors
+        # -> x along the rows: False. Right numbers: True, 5120 sectors

@@ -138,7 +138,7 @@ class Thread:
 def stops(kernel, thread, args):
     """A run of the kernel as a generator, which stops at each barrier."""
     result = kernel(thread, *args)
-    if result is not None:
+    if result is not None:  # a kernel without a barrier has run by now, and returned None
         yield from result
 
 
@@ -168,9 +168,10 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
         while runs:
             order.shuffle(runs)
             waiting = []
-            for Thread.running, run in runs:
+            for thread, run in runs:
+                Thread.running = thread
                 if next(run, "end") != "end":
-                    waiting.append((Thread.running, run))
+                    waiting.append((thread, run))
             Memory.arrive(len(Memory.under_way))
             if 0 < len(waiting) < len(runs):
                 ended = len(runs) - len(waiting)

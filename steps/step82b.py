@@ -56,9 +56,9 @@ class Stream:
 if __name__ == "__main__":
     stream = Stream()
     stream.put(5.0)
-    print(f"a stopwatch says: {Stream.now:.2f} ms")  # -> a stopwatch says: 0.01 ms
+    print("ms on a stopwatch:", Stream.now)  # -> ms on a stopwatch: 0.01
     stream.synchronize()
-    print(f"after synchronize(): {Stream.now:.2f} ms")  # -> after synchronize(): 5.01 ms
+    print("ms after synchronize():", Stream.now)  # -> ms after synchronize(): 5.01
 
     def train(steps, every):
         """ms for all steps: each takes 0.5 on the CPU and 0.5 on the GPU; item() now and then."""
@@ -69,10 +69,11 @@ if __name__ == "__main__":
             if step % every == 0:
                 stream.synchronize()  # print(loss.item())
         stream.synchronize()
-        return Stream.now - begin
+        return round(Stream.now - begin, 1)
 
-    print(f"printed in each: {train(100, 1):.0f} ms")  # -> printed in each: 101 ms
-    print(f"printed once: {train(100, 100):.0f} ms")  # -> printed once: 52 ms
+    print("ms of 100 steps, the loss printed in each:", train(100, 1))
+    # -> ms of 100 steps, the loss printed in each: 101.0
+    print("the loss printed once:", train(100, 100))  # -> the loss printed once: 52.0
 
     def copies(steps, compute, copy):
         """ms for all steps: each batch is copied in 1 ms and computed in 1 ms."""
@@ -82,7 +83,8 @@ if __name__ == "__main__":
             compute.wait_stream(copy)
             compute.put(1.0)
         compute.synchronize()
-        return Stream.now - begin
+        return round(Stream.now - begin, 1)
 
-    print(f"one stream: {copies(100, stream, stream):.0f} ms")  # -> one stream: 200 ms
-    print(f"two streams: {copies(100, stream, Stream()):.0f} ms")  # -> two streams: 101 ms
+    print("ms of 100 batches, one stream:", copies(100, stream, stream))
+    # -> ms of 100 batches, one stream: 200.0
+    print("two streams:", copies(100, stream, Stream()))  # -> two streams: 101.0

@@ -20,7 +20,7 @@ block, rounded up: math.ceil(n / block).
 
 The trap: with sizes that blocks divide, 8 or 1,024, the mistake does not show. Test with 10.
 
-PyTorch's own kernels have this line. (NVIDIA's compute-sanitizer finds accesses past the end.)
+PyTorch's own kernels have this line. (NVIDIA's compute-sanitizer looks for such accesses.)
 
 New: Memory, Pointer.
 Try: i <= n in the mask.

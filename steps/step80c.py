@@ -7,9 +7,9 @@ Does it matter which thread takes which element? For the numbers no, for the mem
     stride    thread 0 takes 0, 32, 64, ...;     thread 1 takes 1, 33, 65, ...
 
 A GPU runs 32 threads of a block together, a warp, and it fetches memory in sectors of 32 bytes,
-which are 8 floats. What counts is which sectors the 32 threads want in the same turn. With chunks
-their elements are 32 floats apart: 32 sectors, and each thread uses 4 bytes of its own. With the
-stride they are neighbours: 4 sectors, used whole. Such access is called coalesced.
+which are 8 floats. With chunks, what the 32 threads want in one turn lies 32 floats apart: 32
+sectors, of which 4 bytes each are used. With the stride they want neighbours: 4 sectors, used
+whole. Such access is called coalesced.
 
 The simulator counts it by itself. Each thread numbers its accesses; number k of all threads of a
 warp is one request, and its sectors are counted once. (That is right as long as all threads of the
@@ -18,8 +18,7 @@ warp go the same way. What a cache saves is not counted.)
 The stride of the loop is the number of all threads, gridDim * blockDim, a grid-stride loop. A grid
 of any size does an array of any size, and the end of the range is the mask.
 
-The trap: a loop on a CPU likes chunks, where a core has neighbours for itself. On a GPU the
-neighbours belong to the other threads.
+The trap: on a CPU chunks are right, since each core has a cache of its own.
 
 Changed: Memory and Pointer count, Thread, launch. New: Memory.note, Memory.sectors.
 Try: put an array of 4 words into the memory before `data`. Why do the sectors of by_stride grow?

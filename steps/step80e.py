@@ -12,8 +12,8 @@ and half of them add the other half, again and again:
     1 sum        25                   3 turns in place of 7
 
 A thread must not add a number that is not there yet. A barrier holds every thread of the block
-until all have come to it. Here that is a `yield`: launch lets each run go on to its next yield, and
-only when all are there does a new round begin, in a new order. CUDA writes __syncthreads().
+until all have come to it. Here it is a `yield`: launch lets each run go on to its next yield, and
+then begins a new round, in a new order. CUDA writes __syncthreads().
 
 Without the barrier the sum depends on the order, and is right for no seed in the demo. (Blocks do
 not wait for each other in an ordinary launch. A second launch adds their sums.)

@@ -7,8 +7,9 @@ functions, and each is a kernel that reads its operands from memory and writes a
     reads, in matrices    1            1            1             1            1
     writes                             1            1                          1
 
-That is 8 times the matrix, and m and s besides. One kernel reads x once and writes y once. A block
-takes a row, brings it into shared memory, and keeps it there until y is done.
+That is 8 times the matrix, and m and s besides: on the simulator 2,568 accesses for 4 rows of 64.
+One kernel reads x once and writes y once, 512. A block takes a row, brings it into shared memory,
+and keeps it there until y is done.
 
 Every thread needs the maximum and the sum of the row. Each finds those of its own columns, puts
 them into shared memory, and after a barrier combines them all. (Step 80e does it in fewer turns.)
@@ -209,37 +210,21 @@ def softmax_kernel(t, x, y, columns):
 if __name__ == "__main__":
     import numpy as np
 
-    def each(t, function, out, columns, *operands):  # row t.blockIdx.x, column t.threadIdx.x
-        row, i = t.blockIdx.x, t.blockIdx.x * columns + t.threadIdx.x
-        out[i] = function(*(x[row if by_row else i] for x, by_row in operands))
-
-    def of_row(t, function, out, x, columns):
-        row = t.threadIdx.x
-        out[row] = function(x[row * columns + j] for j in range(columns))
-
     rows, columns = 4, 64
     n = rows * columns
     logits = np.random.default_rng(0).normal(size=(rows, columns))
     logits[0] += 1000
-    e = np.exp(logits - logits.max(1, keepdims=True))
-    right = e / e.sum(1, keepdims=True)
-
-    memory = Memory()
-    x, d, e, y = (memory.array(logits.ravel().tolist()) for _ in range(4))
-    m, s = memory.array([0.0] * rows), memory.array([0.0] * rows)
-    launch(of_row, 1, rows, max, m, x, columns)
-    launch(each, rows, columns, lambda x, m: x - m, d, columns, (x, False), (m, True))
-    launch(each, rows, columns, math.exp, e, columns, (d, False))
-    launch(of_row, 1, rows, sum, s, e, columns)
-    launch(each, rows, columns, lambda e, s: e / s, y, columns, (e, False), (s, True))
-    print("five kernels:", np.allclose(y.tolist(n), right.ravel()), memory.accesses, memory.sectors)
-    # -> five kernels: True 2568 722
+    with np.errstate(over="ignore", invalid="ignore"):
+        print("without the maximum:", (np.exp(logits) / np.exp(logits).sum(1, keepdims=True))[0, 0])
+        # -> without the maximum: nan
 
     memory = Memory()
     x, y = memory.array(logits.ravel().tolist()), memory.array([0.0] * n)
     launch(softmax_kernel, rows, 32, x, y, columns, shared=columns + 32)
-    print("one kernel:", np.allclose(y.tolist(n), right.ravel()), memory.accesses, memory.sectors)
-    # -> one kernel: True 512 64
+    e = np.exp(logits - logits.max(1, keepdims=True))
+    print(np.allclose(y.tolist(n), (e / e.sum(1, keepdims=True)).ravel()))  # -> True
+    print(n, "numbers:", memory.accesses, "accesses,", memory.sectors, "sectors")
+    # -> 256 numbers: 512 accesses, 64 sectors
 
     three = Memory().array([1000.0, 999.0, 0.0])
     launch(softmax_kernel, 1, 32, three, three, 3, shared=3 + 32)

@@ -37,10 +37,9 @@ class Pool:
     def __init__(self, capacity):
         self.capacity, self.reserved, self.allocated = capacity, 0, 0
         self.free_blocks = {}  # size -> addresses of free pieces
-        self.requests = self.hits = 0
+        self.hits = 0
 
     def malloc(self, size):
-        self.requests += 1
         if self.free_blocks.get(size):
             self.hits += 1
             address = self.free_blocks[size].pop()

@@ -12,7 +12,7 @@ hand, so what follows on the same rows can be done before anything is written:
 
 This is fusion, the main thing that a compiler for GPUs does. The demo counts the accesses, and adds
 what six kernels would need besides. A whole W fits into one tile here; a larger one takes the loop
-of step 81a. (Triton writes tl.dot and tl.trans for @ and .T.)
+of step 81a. (Triton writes tl.dot and tl.trans for @ and .T, and keep_dims.)
 
 The trap is the mask after the product. The tile has 16 columns for 10 digits. Masked weights are 0,
 so six logits that do not exist would be 0 as well, and take part in the softmax. They become -inf.
@@ -20,8 +20,8 @@ so six logits that do not exist would be 0 as well, and take part in the softmax
 What you have now: kernels, from one thread to a fused network, and you can count what they cost.
 What PyTorch has and you have not: a GPU under them, and thousands of kernels tuned for each model.
 
-New: linear_tile, linear_relu, linear_softmax.
-Try: leave out the line with np.where. How sure is the network now, and is it still right?
+New: linear_tile, linear_relu, linear_softmax; maximum and where in tl.
+Try: leave out the line with tl.where. How sure is the network now, and is it still right?
 In depth: products01 to products06, philox01 to philox08.
 """
 
@@ -203,7 +203,8 @@ def lanes(pointers, mask):
 class tl:
     """What a block program says beside operators: some of triton.language."""
 
-    arange, exp, max, sum, maximum = np.arange, np.exp, np.max, np.sum, np.maximum
+    arange, exp, max, sum = np.arange, np.exp, np.max, np.sum
+    maximum, where = np.maximum, np.where
 
     @staticmethod
     def program_id(axis):
@@ -256,7 +257,7 @@ def linear_relu(x_ptr, w_ptr, b_ptr, y_ptr, n, k, m, BLOCK, OUT):
 @jit
 def linear_softmax(x_ptr, w_ptr, b_ptr, y_ptr, n, k, m, BLOCK, OUT):
     y, offsets, mask = linear_tile(x_ptr, w_ptr, b_ptr, n, k, m, BLOCK, OUT)
-    y = np.where(mask, y, -np.inf)
+    y = tl.where(mask, y, -np.inf)
     e = tl.exp(y - tl.max(y, axis=1, keepdims=True))
     tl.store(y_ptr + offsets, e / tl.sum(e, axis=1, keepdims=True), mask=mask)
 
@@ -292,6 +293,10 @@ if __name__ == "__main__":
 
     p = np.array(p.tolist(n * 10)).reshape(n, 10)
     read, right = p.argmax(1).tolist(), labels[1500 : 1500 + n].tolist()
+    logits = np.array(model(flat[1500 : 1500 + n]).tolist())
+    e = np.exp(logits - logits.max(1, keepdims=True))
+    print("as the package:", np.allclose(p, e / e.sum(1, keepdims=True), atol=1e-4))
+    # -> as the package: True
     print("right:", sum(a == b for a, b in zip(read, right, strict=True)), "of", n)
     # -> right: 32 of 32
     between = 2 * (2 * n * 32 + 2 * n * 10)  # four results, written and read again

@@ -18,8 +18,8 @@ the first array fails. So one asks cupy.cuda.is_available(), and not whether the
 Without a GPU the demo simulates one: arrays of a class of their own, made by NumPy's functions, and
 a count of what crosses the bus. For tinytorch that is as much another device as a real one.
 
-From here on, steps import finished modules. Device and Backend are those of step 63a; the finished
-ones also know several GPUs, and copies that go on while the CPU works.
+Device and Backend are those of step 63a, finished: they also know several GPUs, and copies that go
+on while the CPU works.
 
 New: load_cupy, register.
 Try: print w.tolist() in each step. What crosses the bus then?

@@ -2,7 +2,7 @@
 
 How can a function do one thing for NumPy's arrays and another for a GPU's? Each function of CuPy
 starts a program on the GPU, a kernel. (x * x).sum() starts two: the first writes a whole array to
-memory, and the second reads it again. One could do both, but this one is for the GPU only.
+memory, and the second reads it again. On a GPU one kernel could do both.
 
 `if isinstance(x, cupy.ndarray)` at the beginning would do. But then each such function imports
 CuPy, and a new library changes all of them. Python has a table for this: functools.singledispatch
@@ -24,7 +24,7 @@ Operations on tensors do not change: they call such a function in `forward`, wit
 table has an entry for each pair of operation and device: its dispatcher.
 
 New: on_cuda.
-Try: call on_cuda before register. Which body runs, and who tells you?
+Try: move register(...) below sum_of_squares_on_cuda. Which body runs, and who tells you?
 """
 
 import warnings

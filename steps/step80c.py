@@ -12,8 +12,8 @@ sectors, of which 4 bytes each are used. With the stride they want neighbours: 4
 whole. Such access is called coalesced.
 
 The simulator counts it by itself. Each thread numbers its accesses; number k of all threads of a
-warp is one request, and its sectors are counted once. (That is right as long as all threads of the
-warp go the same way. What a cache saves is not counted.)
+warp, in one launch, is one request, and its sectors are counted once. (That is right as long as all
+threads of the warp go the same way. What a cache saves is not counted.)
 
 The stride of the loop is the number of all threads, gridDim * blockDim, a grid-stride loop. A grid
 of any size does an array of any size, and the end of the range is the mask.

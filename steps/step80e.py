@@ -16,7 +16,8 @@ until all have come to it. Here it is a `yield`: launch lets each run go on to i
 then begins a new round, in a new order. CUDA writes __syncthreads().
 
 Without the barrier the sum depends on the order, and is right for no seed in the demo. (Blocks do
-not wait for each other in an ordinary launch. A second launch adds their sums.)
+not wait for each other in an ordinary launch: a second launch adds their sums. Here they run one
+after the other, in a shuffled order; on a GPU many run side by side.)
 
 The trap: every thread of the block has to come to the barrier. With `if i >= n: return` in front of
 it, spare threads do not. Today's GPUs do not wait for threads that have ended; but if living ones

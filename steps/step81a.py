@@ -2,8 +2,8 @@
 
 Why is a matrix product slow when every thread is busy? A GPU does dozens of multiplications in the
 time in which it fetches one number. Each element of C = A B needs 2 k numbers, a row of A and a
-column of B; if each of m n threads fetches its own, that is 2 k m n reads. For two matrices of 16 x
-16, which hold 512 numbers, the demo counts 8,192.
+column of B; if each of m n threads fetches its own, that is 2 k m n reads. For two matrices of 16
+by 16, which hold 512 numbers, the demo counts 8,192.
 
 A block of 8 x 8 threads needs 8 rows and 8 columns, each number in 8 of its threads. So it brings a
 tile of 8 x 8 of each factor into shared memory, each thread one number of each, and all add what

@@ -3,9 +3,9 @@
 What does a kernel of your own save, if the library has one for each function? Softmax is five
 functions, and each is a kernel that reads its operands from memory and writes a result:
 
-    m = max(x)    d = x - m    e = exp(d)    s = sum(e)    y = e / s
-    reads, in matrices    1            1            1             1            1
-    writes                             1            1                          1
+                m = max(x)    d = x - m    e = exp(d)    s = sum(e)    y = e / s
+    reads           1             1            1             1            1
+    writes                        1            1                          1
 
 That is 8 times the matrix, and m and s besides: on the simulator 2,568 accesses for 4 rows of 64.
 One kernel reads x once and writes y once, 512. A block takes a row, brings it into shared memory,

@@ -11,7 +11,7 @@ text in CUDA C. __global__ marks a kernel, and threadIdx, blockIdx, blockDim and
 (extern "C" keeps the name `add` as it is. long long has 64 bits: an int would overflow at 2^31.)
 NVIDIA's compiler makes a program of the text at the first launch; CuPy's RawKernel calls it.
 
-An operation reaches the kernel in four layers (step 63b), and names no device in any of them:
+An operation reaches the kernel without an `if`, since singledispatch looks at the arrays:
 
     Tensor -> Add.forward(ctx, a, b) -> add(a, b) -> the body for CuPy's arrays -> kernel.launch
 

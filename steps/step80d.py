@@ -3,7 +3,8 @@
 How does a thread find its row and column? It could divide its number, i // width and i % width. But
 then a block is a strip of one row, a bad shape when a pixel needs those above and below (step 81a).
 
-So each place and each size has three parts, x, y and z, and a block can be a square:
+So each place and each size has three parts, x, y and z (a NamedTuple is a tuple whose items have
+names), and a block can be a square:
 
     column = blockIdx.x * blockDim.x + threadIdx.x
     row    = blockIdx.y * blockDim.y + threadIdx.y

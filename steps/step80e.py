@@ -133,7 +133,9 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
     order = random.Random(seed)
-    for place in order.sample(list(grid.places()), grid.x * grid.y * grid.z):
+    blocks = list(grid.places())
+    order.shuffle(blocks)
+    for place in blocks:
         memory = Memory().array([0] * shared)
         threads = [Thread(i, place, block, grid, memory) for i in block.places()]
         runs = [(thread, stops(kernel, thread, args)) for thread in threads]
@@ -175,7 +177,7 @@ if __name__ == "__main__":
             launch(block_sum, 2, 8, numbers, sums, barrier, shared=8, seed=seed)
             found.append(sums.tolist(2))
         print(barrier, found)
-        # -> False [[10, 21], [17, 15], [3, 24], [11, 3]]
+        # -> False [[16, 3], [15, 7], [24, 20], [3, 4]]
         # -> True [[25, 25], [25, 25], [25, 25], [25, 25]]
 
     def leave_early(t, n):

@@ -165,7 +165,9 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
     order = Memory.order = random.Random(seed)
-    for place in order.sample(list(grid.places()), grid.x * grid.y * grid.z):
+    blocks = list(grid.places())
+    order.shuffle(blocks)
+    for place in blocks:
         memory = Memory().array([0] * shared)
         threads = [Thread(i, place, block, grid, memory) for i in block.places()]
         runs = [(thread, stops(kernel, thread, args)) for thread in threads]

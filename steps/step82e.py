@@ -305,9 +305,10 @@ if __name__ == "__main__":
     print(f"2 launches, {memory.accesses} accesses; with 6 launches {memory.accesses + between}")
     # -> 2 launches, 9236 accesses; with 6 launches 14612
 
+    def drawn(line):
+        return "".join(" .+#"[min(int(4 * ink), 3)] * 2 for ink in line)
+
     for row in range(8):
-        lines = images[1500:1506, row].tolist()
-        print("   ".join("".join(" .+#"[min(int(4 * v), 3)] * 2 for v in line) for line in lines))
-        # -> ...
+        print("   ".join(drawn(line) for line in images[1500:1506, row].tolist()))  # -> ...
     print("   ".join(f"{r} ({100 * p[i, r]:.0f} %)".center(16) for i, r in enumerate(read[:6])))
     # -> ...

@@ -19,17 +19,19 @@ have fetched something for the others (step products02).
 
 So the launch checks the strict rule: when a thread ends, all threads of the block must end in the
 same round. The right kernel lets idle threads come along to every barrier, and checks at each
-access.
+access. And it runs blocks and threads in an order that is shuffled from a seed, so that a kernel
+which depends on one order is wrong at once.
 
 NVIDIA's compute-sanitizer looks for such mistakes in real kernels: for missed barriers, and for
 races in shared memory. It does not see a race in the GPU's own memory, such as the one on `total`.
 
-Changed: launch raises an error. With it, tinytorch/kernels/simulator.py is finished.
+Changed: launch raises an error, and shuffles. With it, tinytorch/kernels/simulator.py is finished.
 Try: put the barrier of reversed_block under `if t.threadIdx.x < 2:`. What does the error count?
 """
 
 import inspect
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -63,24 +65,26 @@ class Thread:
         return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
 
 
-def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
+def launch(kernel: Callable, grid: Any, block: Any, *args: Any, seed: int = 0) -> None:
     """Runs kernel(thread, *args) for grid x block threads; sizes are numbers or tuples.
 
     A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
-    only when all have come to it. Between two barriers they run one after the other, which is one
-    of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
+    only when all have come to it. Between two barriers they run one after the other, in an order
+    that is shuffled from the seed. RuntimeError where some threads of a block come to a
     barrier and others end: CUDA asks that all of them come to it.
     """
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    for place in grid.places():
+    order = random.Random(seed)
+    for place in order.sample(list(grid.places()), grid.x * grid.y * grid.z):
         shared: dict = {}
-        runs = [
-            kernel(Thread(within, place, block, grid, shared), *args) for within in block.places()
-        ]
+        threads = [Thread(within, place, block, grid, shared) for within in block.places()]
+        order.shuffle(threads)
+        runs = [kernel(thread, *args) for thread in threads]
         if not inspect.isgeneratorfunction(kernel):
             continue
         ended = 0
         while not ended:
+            order.shuffle(runs)
             ended = sum(next(run, "end") == "end" for run in runs)
         if ended < len(runs):
             raise RuntimeError(

@@ -127,7 +127,7 @@ if __name__ == "__main__":
     started = []
     logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
     y = on_a_simulated_gpu(lambda: softmax(logits, 1))
-    print("simulated:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
+    print("simulated:", [round(v, 4) for v in y.tolist()[0]], "rows", sorted(started))
     # -> simulated: [0.7311, 0.2689, 0.0] rows [0, 1]
     print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
     # -> as the generic one: True
@@ -135,5 +135,5 @@ if __name__ == "__main__":
     print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
     # -> and its gradient: [0.1966, -0.1966, 0.0]
     columns = on_a_simulated_gpu(lambda: softmax(logits, 0))
-    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
+    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", sorted(started))
     # -> another dimension: 0.0474 rows [0, 1]

@@ -13,8 +13,25 @@ def test_every_thread_runs_once_and_knows_its_place():
 
     launch(kernel, (2, 2), (3, 2))
     assert len(seen) == len(set(seen)) == 24
-    assert seen[0] == (Dim3(0, 0, 0), Dim3(0, 0, 0), 0)
-    assert seen[-1] == (Dim3(1, 1, 0), Dim3(2, 1, 0), 5)
+    assert min(seen) == (Dim3(0, 0, 0), Dim3(0, 0, 0), 0)
+    assert max(seen) == (Dim3(1, 1, 0), Dim3(2, 1, 0), 5)
+
+
+def test_the_order_is_shuffled_from_a_seed():
+    def order(seed):
+        turns = []
+
+        def kernel(t):
+            turns.append(t.number)
+            yield
+            turns.append(t.number)
+
+        launch(kernel, 1, 16, seed=seed)
+        return turns
+
+    assert order(0) == order(0) != order(1)
+    first, second = order(0)[:16], order(0)[16:]
+    assert sorted(first) == sorted(second) == list(range(16)) and first != second
 
 
 def test_a_barrier_lets_nobody_through_before_all_have_come():

@@ -37,6 +37,7 @@ REFEREED = """
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c 68a 68b 68c
     83b 83c 84b 84c 84d 85a 85b 85c 85d 86c 86d
+    80a 80b 80c 80d 80e 80f 81a 81b 81c 82b 82c 82d 82e
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",
@@ -62,6 +63,9 @@ UNLIKE = {  # what PyTorch does otherwise
     "62a": "as_tensor takes the dtype by keyword only",
     "86a": "its counter stands on our modes; PyTorch's own counts the same",
     "65a": "grad returns an expanded tensor for a sum, which cannot be written",
+    "79a": "array libraries are not registered",
+    "79b": "the same",
+    "82a": "the same",
 }
 
 # The line of a step that begins so is left out.

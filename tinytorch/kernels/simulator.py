@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -35,24 +36,26 @@ class Thread:
         return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
 
 
-def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
+def launch(kernel: Callable, grid: Any, block: Any, *args: Any, seed: int = 0) -> None:
     """Runs kernel(thread, *args) for grid x block threads; sizes are numbers or tuples.
 
     A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
-    only when all have come to it. Between two barriers they run one after the other, which is one
-    of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
+    only when all have come to it. Between two barriers they run one after the other, in an order
+    that is shuffled from the seed. RuntimeError where some threads of a block come to a
     barrier and others end: CUDA asks that all of them come to it.
     """
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    for place in grid.places():
+    order = random.Random(seed)
+    for place in order.sample(list(grid.places()), grid.x * grid.y * grid.z):
         shared: dict = {}
-        runs = [
-            kernel(Thread(within, place, block, grid, shared), *args) for within in block.places()
-        ]
+        threads = [Thread(within, place, block, grid, shared) for within in block.places()]
+        order.shuffle(threads)
+        runs = [kernel(thread, *args) for thread in threads]
         if not inspect.isgeneratorfunction(kernel):
             continue
         ended = 0
         while not ended:
+            order.shuffle(runs)
             ended = sum(next(run, "end") == "end" for run in runs)
         if ended < len(runs):
             raise RuntimeError(

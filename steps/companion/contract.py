@@ -151,7 +151,8 @@ def offered(library: str) -> dict:
         except ImportError:
             continue
         for name, value in vars(module).items():
-            if not name.startswith("_") and not inspect.ismodule(value):
+            typing = getattr(value, "__module__", "") == "typing"  # such as its Generator
+            if not (name.startswith("_") or inspect.ismodule(value) or typing):
                 found.setdefault(name, value)
     return found
 

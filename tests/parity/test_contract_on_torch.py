@@ -37,7 +37,7 @@ REFEREED = """
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c
     94a 94b 94c 94d 94e 95a 95b 95c 95d 95e 95f
-    96a
+    96a 97a 97b
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",

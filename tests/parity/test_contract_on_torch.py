@@ -37,7 +37,7 @@ REFEREED = """
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c
     94a 94b 94c 94d 94e 95a 95b 95c 95d 95e 95f
-    96a 97a 97b
+    96a 97a 97b 98a
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",
@@ -54,6 +54,7 @@ LONG = {  # what they train
     "59a": "two GPTs",
     "59b": "a GPT, for 500 batches",
     "59c": "a GPT of pieces of words, for 700 batches",
+    "98b": "a GPT, by one rank and by two",
 }
 UNLIKE = {  # what PyTorch does otherwise
     "96c": "a Function has other forms of forward and backward",

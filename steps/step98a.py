@@ -17,7 +17,8 @@ A message: latency, and bytes / bandwidth. The ring of step 94d sends 2 (n - 1) 
     t   tensor: 6 all-reduces in each layer for each sequence, which nothing hides
     p   pipeline: the bubble, (p - 1) / m of the work; what it sends is little, and left out here
 
-Memory for a parameter: 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the kept inputs of layers.
+Memory: for a parameter 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the inputs of the layers. A
+layer has 12 width^2 parameters, 4 in its attention and 8 in its MLP.
 
 The machine has A100s, by NVIDIA's data sheets: 312 teraflops, 80 GB, in boxes of eight with 300
 GB/s inside, and 25 GB/s for each GPU between boxes (200 Gbit/s). 60 % of the teraflops and the two
@@ -58,15 +59,12 @@ def plan(d, t, p, zero=True):
     m = GPT3.sequences / d  # parts of the pipeline, one sequence each
     work = 8 * params * GPT3.sequences * GPT3.length / (d * t * p) / A100.flops
     sequence = 2 * GPT3.length * GPT3.width  # bytes of one, between two layers
+    wires = A100.inside if t <= A100.box else A100.between
     gradients = ring(2 * params / (t * p), d, A100.between)
     seconds = {
         "work": work,
         "bubble": work * (p - 1) / m,
-        "tensor": 6
-        * GPT3.layers
-        / p
-        * m
-        * ring(sequence, t, A100.inside if t <= A100.box else A100.between),
+        "tensor": 6 * GPT3.layers / p * m * ring(sequence, t, wires),
         "data": max(gradients - work / 2, 0),
     }
     state = params / (t * p) * (4 + 12 / (d if zero else 1))

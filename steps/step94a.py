@@ -24,7 +24,7 @@ New: connect, start, swap.
 Try: write recv() for poll(0.2), so that both really wait. (Ctrl-C ends it.)
 """
 
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, Process
 
 
 def connect(size):
@@ -39,8 +39,7 @@ def connect(size):
 def start(size, function, *args):
     """Call function(rank, its links, *args) in `size` processes; what rank 0 returns."""
     links = connect(size)
-    process = get_context("fork").Process  # a copy of this process, which goes on with a function
-    others = [process(target=function, args=(r, links[r], *args)) for r in range(1, size)]
+    others = [Process(target=function, args=(r, links[r], *args)) for r in range(1, size)]
     for other in others:
         other.start()
     result = function(0, links[0], *args)

@@ -5,8 +5,7 @@ sees one of them. And every function of step 94a has to be handed its rank and i
 
 For learning, ranks can be threads of one process. Threads share memory, but these must not: all
 that passes between them goes through `send`, which puts a copy into a queue. There is one queue
-from each rank to each other. The results do not depend on which thread is faster, as recv names the
-rank that it waits for:
+from each rank to each other, so it does not matter which thread is faster:
 
     send(tensor, dst)     a copy of the elements, to rank dst
     recv(tensor, src)     waits for those of rank src, and writes them into this tensor
@@ -19,9 +18,9 @@ its processes find each other; simulated ranks know each other already.
 The trap is the deadlock of step 94a. Here a rank that has waited for two seconds gives up with an
 error, queue.Empty.
 
-PyTorch: torch.distributed, with these names and arguments; simulate is not PyTorch's. Its ranks are
-always processes, and its time limit is 30 minutes. In the finished simulate one rank runs at a
-time, so that also random numbers come in the same order in each run.
+PyTorch: torch.distributed. Its ranks are always processes, and its time limit is 30 minutes;
+simulate is not PyTorch's. In the finished simulate one rank runs at a time, in the order of the
+ranks.
 
 New: Place, World, simulate, init_process_group, get_rank, get_world_size, send, recv.
 Try: let rank 0 of `pass_on` receive before it sends.

@@ -7,9 +7,9 @@ on in the next step. After n - 1 steps each rank has one chunk of the total. Sec
 complete chunks go round. With chunks a, b, c (b2 is the sum of b over two ranks, b3 over all):
 
                at first    step 1      step 2      step 3      step 4
-    rank 0     a  b  c     a  b  c2    a3 b  c2    a3 b  c3    a3 b3 c3
-    rank 1     a  b  c     a2 b  c     a2 b3 c     a3 b3 c     a3 b3 c3
-    rank 2     a  b  c     a  b2 c     a  b2 c3    a  b3 c3    a3 b3 c3
+    rank 0     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
+    rank 1     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
+    rank 2     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
 
 Each rank sends 2 (n - 1) chunks of 1/n array: less than two arrays, for any number of ranks. The
 price is latency: 2 (n - 1) messages one after the other, however short the array is.

@@ -18,10 +18,9 @@ is a second kind: register_post_accumulate_grad_hook(f) calls f(param) when .gra
 As the wrapper is a Module around a Module, all names in its state_dict begin with "module.". Save
 model.module, and one process can load the file.
 
-The trap: rank 0 is special at the start only. If a program changes the weights of rank 0 later, by
-a file that it loads or a weight that it clips, nothing sends the change to the others. Buffers
-drift, too, as BatchNorm's averages see half of the samples: the finished one sends those of rank 0
-before each call.
+The trap: rank 0 is special at the start only. If a program changes the weights of rank 0 later, say
+by a file that it loads, nothing sends the change to the others. Buffers drift, too, as BatchNorm's
+averages see half of the samples: the finished one sends those of rank 0 before each call.
 
 PyTorch: torch.nn.parallel.DistributedDataParallel. It also compares the shapes of the parameters.
 

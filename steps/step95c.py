@@ -123,7 +123,3 @@ if __name__ == "__main__":
     # -> 1 messages, gradients right: True
     # -> 4 messages, gradients right: True
     # -> 24 messages, gradients right: True
-
-    buckets = divide_into_buckets(list(whole.parameters()), 4096 / 2**20)  # here: a name of its own
-    print([bucket.flat.numel() for bucket in buckets])  # here: the same
-    # -> [1072, 1088, 1088, 16]

@@ -12,8 +12,8 @@ All ranks have to shuffle alike, and take turns in the result:
     rank 1 of 2        2   0   3   1   4
 
 So the first n samples of two ranks are together the first 2 n of the whole order, and an epoch of
-two ranks has the batches of one. A sampler (step 47b shuffled without one) is an object that yields
-the numbers of the samples: DataLoader(dataset, 32, sampler=DistributedSampler(dataset)).
+two ranks has the batches of one. A sampler is an object that yields the numbers of the samples:
+DataLoader(dataset, 32, sampler=DistributedSampler(dataset)).
 
 The trap: the order comes from seed + epoch, and the sampler does not know the epoch. Without
 sampler.set_epoch(epoch) all epochs have the order of the first.

@@ -14,11 +14,10 @@ So let each rank own some of the parameters, keep the moments of these, and move
 Inside is an ordinary optimizer that has only the rank's own parameters. They are divided whole, the
 largest first, each to the rank that has least so far.
 
-The state is stage 1. Stage 2 divides the gradients: a rank needs the mean of its own part only, and
-that is a reduce_scatter (step 94d) in place of an all_reduce. Stage 3 divides the weights: before
-each layer, an all_gather fetches them, and after it they are dropped. The demo ends with what a
-parameter costs in mixed precision: 2 bytes for the weight, 2 for the gradient, and 12 for the
-optimizer's float32 weight and moments.
+This is stage 1. Stage 2 divides the gradients: a rank needs the mean of its own part only, by
+reduce_scatter (step 94d) in place of all_reduce. Stage 3 divides the weights: an all_gather fetches
+them before each layer. The demo ends with what a parameter costs in mixed precision: 2 bytes for
+the weight, 2 for the gradient, 12 for the optimizer's float32 weight and moments.
 
 The trap: if the gradients differ, each rank is right about its own part, and no error is raised.
 Average them first (step 95b).

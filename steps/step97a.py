@@ -99,15 +99,11 @@ if __name__ == "__main__":
         error = max((g - layer[0].weight.grad).abs().max().item() for g, layer in pairs)
         end = len(lines[0])  # rank 0 ends last
         idle = 1 - sum(len(line) - line.count(".") for line in lines) / (4 * end)
-        text = f"{m} parts, idle {idle:.0%}, formula {3 / (m + 3):.0%}, right: {error < 1e-6}"
-        print(*[line.ljust(end, ".") for line in lines], text, sep="\n")
-    # -> F.........BB
-    # -> .F......BB..
-    # -> ..F...BB....
-    # -> ...FBB......
+        print(f"{m} parts, idle {idle:.0%}, formula {3 / (m + 3):.0%}, right: {error < 1e-6}")
     # -> 1 parts, idle 75%, formula 75%, right: True
+    # -> 4 parts, idle 43%, formula 43%, right: True
+    print(*[line.ljust(end, ".") for line in lines], sep="\n")
     # -> FFFF.........BBBBBBBB
     # -> .FFFF......BBBBBBBB..
     # -> ..FFFF...BBBBBBBB....
     # -> ...FFFFBBBBBBBB......
-    # -> 4 parts, idle 43%, formula 43%, right: True

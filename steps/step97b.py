@@ -19,9 +19,6 @@ and ends with the weights of a run without an accident, equal to the last bit.
 The trap is a crash while the file is being written. `save` of step 48b writes over the old file.
 The finished one writes a new file beside it, and gives it the name when it is complete.
 
-The second trap: all ranks have to read before rank 0 writes again, or one of them may find a later
-step. Here it cannot happen, as rank 0 comes to the next write only after the others' all_reduce.
-
 PyTorch: the same by hand, or torch.distributed.checkpoint; torchrun --max-restarts starts again.
 
 New: save_training, load_training.

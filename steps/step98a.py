@@ -1,33 +1,31 @@
 """Step 98a: A plan for 1,000 GPUs
 
-How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? There are hundreds of ways to
-divide the work, and such a machine is too dear to try them. They are computed first. All that has
-been divided in this stage can be combined: d ranks for the samples (95b), t for each matrix (96d),
-p for the layers (97a), d t p = n.
+How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? There are many ways to divide
+the work, and such a machine is too dear to try them, so they are computed. All divisions of this
+stage can be combined: d ranks for the samples (95b), t for each matrix (96d), p for the layers
+(97a), with d t p = n.
 
 Work: forward takes 2 operations for each parameter and token, a product and a sum; backward takes
-4, for dL/dx and for dL/dW; and 2 more compute forward again, so that little has to be kept (step
-60c).
+4, for dL/dx and dL/dW; and 2 more compute forward again, to keep less (step 60c).
 
 A message: latency, and bytes / bandwidth. The ring of step 94d sends 2 (n - 1) of size / n:
 
     seconds(all-reduce) = 2 (n - 1) (latency + size / n / bandwidth)
 
     d   data: 2 bytes for each gradient, hidden behind backward, which is half of the work
-    t   tensor: 6 all-reduces in each layer for each sequence, which nothing hides
+    t   tensor: 6 all-reduces in each layer for each sequence: 2 forward, 2 again, 2 backward
     p   pipeline: the bubble, (p - 1) / m of the work; what it sends is little, and left out here
 
 Memory: for a parameter 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the inputs of the layers. A
 layer has 12 width^2 parameters, 4 in its attention and 8 in its MLP.
 
-The machine has A100s, by NVIDIA's data sheets: 312 teraflops, 80 GB, in boxes of eight with 300
-GB/s inside, and 25 GB/s for each GPU between boxes (200 Gbit/s). 60 % of the teraflops and the two
-latencies are assumed. Is such a model worth anything? It can be checked once: NVIDIA trained such a
-network on 1,024 A100s, and says 34 days for 300 billion tokens (Narayanan et al., 2021). This plan
-says 29.
+The machine has A100s, by NVIDIA's data sheet: 312 teraflops, 80 GB, in boxes of eight with 300 GB/s
+inside, and 25 GB/s for each GPU between boxes (200 Gbit/s). 60 % of the teraflops and the two
+latencies are assumed. One check: from the speed that NVIDIA measured for such a network on 1,024
+A100s follow 34 days for 300 billion tokens (Narayanan et al., 2021). This plan says 29.
 
-The trap is in what is left out: memory's bandwidth, uneven layers, machines that fail (step 97b).
-Trust the order of the plans rather than their times.
+The trap is in what is left out, such as memory's bandwidth, or machines that fail (step 97b). Trust
+the order of the plans rather than their times.
 
 New: A100, GPT3, ring, plan.
 Try: 300 GB/s between the boxes as well. How many days does tensor alone take then?

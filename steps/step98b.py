@@ -2,28 +2,23 @@
 
 Does all of this hold for the GPT of step 58d? The program below is that of one process, with four
 changes: init_process_group, DistributedDataParallel, DistributedSampler, and the size of the batch
-divided by the number of ranks. Nothing in the network knows of it. SelfAttention, Block and GPT
-stand here as they did there.
+divided by the number of ranks. SelfAttention, Block and GPT stand here as they did there.
 
-Start it with as many processes as you like (one, two, four: the batch has 16 texts):
+Start it with as many processes as you like, one, two or four:
 
     mpiexec -n 2 python steps/step98b.py
 
 They are real processes then, which send real messages. Without mpiexec, two simulated ranks train.
-In both cases one rank alone trains the same network for comparison, and the losses are printed side
-by side. They agree to the last digit shown, and they still do after 1,600 steps:
-
-    mpiexec -n 2 python steps/step98b.py 1600
-
-The weights are not equal to the last bit, as a sum in another order is rounded otherwise.
+In both cases one rank alone trains the same network for comparison. The losses agree to the last
+digit shown, and they still do after 1,600 steps (step98b.py 1600), when it writes words.
 
 The trap is in the figure that one prints. Each rank has the loss of its own share; the loss of the
 batch is the mean, one all_reduce more. And only rank 0 prints.
 
-What you have now: a small PyTorch that you have read line by line, from a box with a derivative to
-processes that train together. What PyTorch has that you have not: fast kernels for every operation
-and for many processors, some thousand operations more, FSDP, a compiler for any Python, and the
-people who use it every day and report what is wrong.
+What you have now: a small PyTorch that you have built idea by idea, from a box with a derivative to
+processes that train a GPT together. What PyTorch has that you have not: fast kernels for every
+operation on many processors, some thousand operations more, FSDP, a compiler for almost any Python,
+and the people who use it every day and report what is wrong.
 
 New: nothing. It is the end of the road.
 Try: write DataLoader(data, 16 // size, shuffle=True), without the sampler. What do the lines say?

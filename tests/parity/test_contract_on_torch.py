@@ -36,7 +36,7 @@ REFEREED = """
     50a 50b 50c 50d 52a 52b 54a
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c
-    94a 94b 94c 94d 94e 95a 95b 95c 95d 95e 95f
+    94a 94b 94c 94d 94e 95a 95b 95d 95f
     96a 97a 97b 98a
 """.split()
 LONG = {  # what they train
@@ -57,6 +57,8 @@ LONG = {  # what they train
     "98b": "a GPT, by one rank and by two",
 }
 UNLIKE = {  # what PyTorch does otherwise
+    "95c": "it does not count messages",
+    "95e": "it does not count messages",
     "96c": "a Function has other forms of forward and backward",
     "96d": "a Function has other forms of forward and backward",
     "61a": "a dtype has no name",

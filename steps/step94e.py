@@ -26,6 +26,7 @@ the ranks, and ends all of them when one fails.
 
 Changed: init_process_group. New: MPIWorld.
 Try: write comm.send in place of isend, and an x of 2,000,000 elements. Start it with mpiexec.
+In depth: group01 to group22.
 """
 
 import threading

@@ -22,6 +22,7 @@ PyTorch: DistributedDataParallel.no_sync, the same.
 
 New: DistributedDataParallel.no_sync. Changed: the other methods of DistributedDataParallel.
 Try: put only the backward inside of no_sync. How many messages are sent?
+In depth: ddp01 to ddp15.
 """
 
 from contextlib import contextmanager

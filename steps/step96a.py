@@ -27,6 +27,7 @@ does not have. Source: Rajbhandari et al., ZeRO, 2020.
 
 New: ZeroRedundancyOptimizer.
 Try: leave out the broadcast, and print what the ranks do not agree on.
+In depth: zero01 to zero03.
 """
 
 import tinytorch.autograd.engine

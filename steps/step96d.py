@@ -25,6 +25,7 @@ PyTorch: RowwiseParallel.
 
 New: RowParallelLinear.
 Try: hand self.bias to linear, in place of adding it after the sum. Which losses change?
+In depth: tensorpar01 to tensorpar03.
 """
 
 import tinytorch.autograd.engine

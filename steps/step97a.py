@@ -28,6 +28,7 @@ PyTorch: torch.distributed.pipelining, which the package does not have.
 
 New: transmit, receive, run_pipeline.
 Try: let the last rank take two units for F. What does the formula say now, and what the lines?
+In depth: pipeline01 and pipeline02.
 """
 
 import tinytorch.autograd.engine

@@ -29,6 +29,7 @@ the order of the plans rather than their times.
 
 New: A100, GPT3, ring, plan.
 Try: 300 GB/s between the boxes as well. How many days does tensor alone take then?
+In depth: plan01 to plan05.
 """
 
 

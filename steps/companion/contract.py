@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -49,6 +50,12 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.amp",
     "{}.autograd",
     "{}",
+    "{}.distributed",
+    "{}.distributed.simulator",
+    "{}.distributed.optim",
+    "{}.distributed.nn.functional",
+    "{}.nn.parallel",
+    "{}.utils.data.distributed",
 )
 _MARK = re.compile(r"# here: (.*)$")
 _TIME = re.compile(
@@ -144,7 +151,8 @@ def offered(library: str) -> dict:
         except ImportError:
             continue
         for name, value in vars(module).items():
-            if not name.startswith("_") and not inspect.ismodule(value):
+            typing = getattr(value, "__module__", "") == "typing"  # such as its Generator
+            if not (name.startswith("_") or inspect.ismodule(value) or typing):
                 found.setdefault(name, value)
     return found
 
@@ -217,9 +225,11 @@ def main(path: str, own: list[str], library: str, wanted: list[str], double: boo
     ]
     program, called = compile(tree, path, "exec"), set()
     if wanted:  # the function that it returns would trace lines: None
-        sys.settrace(lambda frame, event, argument: called.add(frame.f_code))
+        for each in (sys, threading):  # this thread, and those that the demo starts
+            each.settrace(lambda frame, event, argument: called.add(frame.f_code))
     exec(program, space)
-    sys.settrace(None)
+    for each in (sys, threading):
+        each.settrace(None)
     if wanted:
         reached = [name for name in wanted if codes_of(theirs, name) & called]
         print("reached:", *reached, file=sys.stderr)

@@ -17,6 +17,7 @@ import torch._dynamo  # noqa: F401 (an optimizer imports it, in two seconds)
 
 import tinytorch
 from steps.companion import contract
+from tests.parity import ranks
 
 DRAWING = ("rand", "randn", "randint", "randperm", "multinomial")
 FILLING = ("uniform_", "normal_")
@@ -45,7 +46,8 @@ def demo(path, text, own, library, double=True):
 
 
 def share():
-    """From now on PyTorch draws from tinytorch's generators."""
+    """From now on PyTorch draws from tinytorch's generators, and has its simulate."""
+    ranks.install()
     torch.set_default_dtype = for_both(torch.set_default_dtype)
     for name in DRAWING:
         setattr(torch, name, drawing(getattr(tinytorch, name)))

@@ -38,6 +38,7 @@ REFEREED = """
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c 68a 68b 68c
     83b 83c 84b 84c 84d 85a 85b 85c 85d 86c 86d
     80a 80b 80c 80d 80e 80f 81a 81b 81c 82b 82c 82d 82e
+    94a 94b 94c 94d 94e 95a 95b 95d 95f 96a 97a 97b 98a
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",
@@ -54,6 +55,7 @@ LONG = {  # what they train
     "59a": "two GPTs",
     "59b": "a GPT, for 500 batches",
     "59c": "a GPT of pieces of words, for 700 batches",
+    "98b": "a GPT, by one rank and by two",
 }
 UNLIKE = {  # what PyTorch does otherwise
     "61a": "a dtype has no name",
@@ -66,6 +68,10 @@ UNLIKE = {  # what PyTorch does otherwise
     "79a": "array libraries are not registered",
     "79b": "the same",
     "82a": "the same",
+    "95c": "it does not count messages",
+    "95e": "it does not count messages",
+    "96c": "a Function has other forms of forward and backward",
+    "96d": "a Function has other forms of forward and backward",
 }
 
 # The line of a step that begins so is left out.

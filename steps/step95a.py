@@ -1,0 +1,105 @@
+"""Step 95a: Gradients averaged: two ranks equal one with the whole batch
+
+Does training on two processes give what training on one gives? Divide the batch: each rank has the
+whole network and half of the samples, and computes the gradient of the mean loss of its half. If
+each then moves its weights by its own gradient, the networks drift apart. The demo trains two
+copies on two halves, and after ten steps their weights differ by 0.14.
+
+The loss of the whole batch is a mean over its B samples, and so is its gradient:
+
+    g  =  1/B sum of all g_i  =  1/2 (2/B sum of the first half  +  2/B sum of the second)
+       =  the mean of the two ranks' gradients
+
+So one all_reduce for each gradient and a division make it right. All ranks then have the same
+gradient. Weights that were equal stay equal, and so does the state of the optimizer: nothing else
+has to be sent. This is data parallelism. The demo's losses and weights agree with those of one
+process to rounding, since a sum in another order is rounded otherwise.
+
+From here on the steps import the finished torch.distributed of the package. It has the functions of
+steps 94b to 94e, on threads or MPI, with more arguments: group, op, async_op (step 95d).
+
+The trap: the mean of two means is the mean only if the shares are equally large. With shares of 3
+and 1 samples, the single one counts three times as much as each of the others.
+
+PyTorch: the tutorial on distributed training has this function, too.
+
+New: average_gradients.
+Try: leave the division out. Then take SGD in place of Adam. Why does only one of them notice?
+"""
+
+import tinytorch.autograd.engine
+import tinytorch.nn.functional
+import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
+from tinytorch.distributed.collectives import all_reduce
+from tinytorch.distributed.group import get_rank, get_world_size, init_process_group
+from tinytorch.distributed.simulator import simulate
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
+from tinytorch.ops.random import manual_seed, randint, randn
+from tinytorch.optim.adam import Adam
+
+
+def average_gradients(params):
+    """Make each gradient the mean of the gradients of all ranks."""
+    for param in params:
+        all_reduce(param.grad)
+        param.grad.div_(get_world_size())
+
+
+if __name__ == "__main__":
+    manual_seed(7)
+    inputs, targets = randn(10, 64, 16), randint(0, 4, (10, 64))
+
+    def network():
+        manual_seed(0)
+        return Sequential(Linear(16, 32), ReLU(), Linear(32, 4))
+
+    def train(averaged):
+        """Ten steps with batches of 64, of which this rank takes its share."""
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        model = network()
+        optimizer = Adam(model.parameters(), lr=0.01)
+        for x, t in zip(inputs.chunk(size, 1)[rank], targets.chunk(size, 1)[rank], strict=True):
+            loss = cross_entropy(model(x), t)
+            optimizer.zero_grad()
+            loss.backward()
+            if averaged:
+                average_gradients(model.parameters())
+            optimizer.step()
+        mean = loss.detach()
+        all_reduce(mean)
+        return model[0].weight.detach(), mean.item() / size
+
+    def difference(a, b):
+        return (a - b).abs().max().item()
+
+    ((one, loss),) = simulate(1, train, False)
+    print(f"1 rank: loss {loss:.5f}")  # -> 1 rank: loss 1.37173
+    (a, _), (b, _) = simulate(2, train, False)
+    print(f"2 that do not talk differ by {difference(a, b):.2f}")
+    # -> 2 that do not talk differ by 0.14
+    for size in (2, 4):
+        (a, loss), *_, (b, _) = simulate(size, train, True)
+        equal = difference(a, one) < 1e-5
+        print(f"{size} ranks: loss {loss:.5f}, differ by {difference(a, b)}, equal to one: {equal}")
+    # -> 2 ranks: loss 1.37173, differ by 0.0, equal to one: True
+    # -> 4 ranks: loss 1.37173, differ by 0.0, equal to one: True
+
+    def gradient(shares):
+        """Of the first four samples, in shares of these sizes."""
+        init_process_group("mpi")
+        model, part = network(), get_rank()
+        x, t = inputs[0, :4].split(shares)[part], targets[0, :4].split(shares)[part]
+        cross_entropy(model(x), t).backward()
+        average_gradients(model.parameters())
+        return model[0].weight.grad
+
+    (whole,) = simulate(1, gradient, [4])
+    for shares in ([2, 2], [3, 1]):
+        error = difference(simulate(2, gradient, shares)[0], whole)
+        print(f"shares {shares}: the gradient is wrong by {error:.3f}")
+    # -> shares [2, 2]: the gradient is wrong by 0.000
+    # -> shares [3, 1]: the gradient is wrong by 0.102

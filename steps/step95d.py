@@ -1,0 +1,133 @@
+"""Step 95d: Sending while backward still runs
+
+Must all processors be idle while the gradients travel? In step 95c all ranks compute, then all
+send, then all go on. The wires wait for the processors, and the processors for the wires. But the
+gradients of the last layer are complete when backward has hardly begun, and they can travel while
+those of the other layers are being computed:
+
+    step 95c     forward | backward ................ | send 3 | send 2 | send 1 | step
+    here         forward | backward ................          | wait | step
+                               send 3 | send 2 |       send 1 |
+
+This is called overlap. Two things change. Buckets are filled in the order in which gradients come,
+the last layer first. And each is sent when it is full: all_reduce with async_op=True begins the
+message and returns at once. What it returns is a Work. Its wait() returns when the sum is there, so
+`finish` waits for each bucket before it copies back.
+
+The demo looks at each layer in the backward pass: how many buckets are on their way by now?
+
+The trap: messages are told apart by their order alone (step 94c). If bucket 2 is full before bucket
+1 in one rank, because it has used its layers in another order, bucket 2 has to wait. `launched` is
+the number of those that have been sent, and only the next one may follow.
+
+PyTorch: hooks, buckets and order are the same, and its first bucket has 1 MiB, so that something is
+on its way early. Its authors gained up to 38 % in time by overlap (Li et al., 2020).
+
+Changed: Bucket, DistributedDataParallel.
+Try: divide params instead of params[::-1]. How many buckets has each layer seen then?
+"""
+
+import tinytorch.autograd.engine
+import tinytorch.nn.functional
+import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
+from tinytorch.distributed.collectives import all_reduce, broadcast
+from tinytorch.distributed.group import get_rank, get_world_size, init_process_group
+from tinytorch.distributed.simulator import simulate
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.ops.creation import zeros
+from tinytorch.ops.random import manual_seed, randn
+
+
+class Bucket:
+    """The gradients of some parameters, one behind the other in one tensor: one message."""
+
+    def __init__(self, params):
+        self.params, sizes = params, [param.numel() for param in params]
+        self.flat = zeros(sum(sizes))
+        parts = self.flat.split(sizes)
+        self.views = [part.view(param.shape) for part, param in zip(parts, params, strict=True)]
+        self.missing = set(range(len(params)))  # whose gradients have not come
+        self.work = None  # the message, once it has begun
+
+
+def divide_into_buckets(params, cap_mb):
+    """Buckets for the parameters in their order. A bucket is full when it has cap_mb MiB."""
+    buckets, filling = [], []
+    for param in params:
+        filling.append(param)
+        if sum(p.numel() * p.element_size() for p in filling) >= cap_mb * 2**20:
+            buckets.append(Bucket(filling))
+            filling = []
+    return [*buckets, Bucket(filling)] if filling else buckets
+
+
+class DistributedDataParallel(Module):
+    """Calls `module`, and makes each gradient the mean of the gradients of all ranks."""
+
+    def __init__(self, module, bucket_cap_mb=None):
+        super().__init__()
+        self.module = module
+        for each in [*module.parameters(), *module.buffers()]:
+            broadcast(each.detach(), 0)  # the same memory, outside of the graph
+        params = list(module.parameters())
+        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
+        self.buckets = divide_into_buckets(params[::-1], cap)  # backward begins at the last layer
+        self.launched = 0  # how many buckets have been sent
+        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
+        for param in params:
+            param.register_post_accumulate_grad_hook(self.average)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+    def average(self, param):
+        """Called when the gradient of `param` is complete."""
+        bucket, i = self.places[param]
+        bucket.views[i].copy_(param.grad / get_world_size())
+        bucket.missing.remove(i)
+        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
+            bucket = self.buckets[self.launched]
+            bucket.work = all_reduce(bucket.flat, async_op=True)
+            self.launched += 1
+        if self.launched == len(self.buckets):
+            self.finish()
+
+    def finish(self):
+        """Wait for the buckets, and copy the means back."""
+        for bucket in self.buckets:
+            bucket.work.wait()
+            for param, view in zip(bucket.params, bucket.views, strict=True):
+                param.grad.copy_(view)
+            bucket.missing = set(range(len(bucket.params)))
+        self.launched = 0
+
+
+if __name__ == "__main__":
+    manual_seed(0)
+    inputs = randn(2, 8, 16)
+    whole = Sequential(*[Linear(16, 16) for _ in range(5)])
+    whole(inputs.flatten(0, 1)).square().mean().backward()
+
+    def run(cap):
+        """A backward pass by two ranks, and how many buckets were sent as it came to each layer."""
+        init_process_group("mpi")
+        model = Sequential(*[Linear(16, 16) for _ in range(5)])
+        model.load_state_dict(whole.state_dict())
+        ddp, sent = DistributedDataParallel(model, bucket_cap_mb=cap), []
+
+        def look(layer, inputs, output):
+            output.register_hook(lambda grad: sent.append(ddp.launched))
+
+        for layer in model:
+            layer.register_forward_hook(look)  # here: PyTorch's wrapper cannot be looked into
+        ddp(inputs[get_rank()]).square().mean().backward()
+        pairs = zip(model.parameters(), whole.parameters(), strict=True)
+        return sent, max((p.grad - q.grad).abs().max().item() for p, q in pairs) < 1e-6
+
+    for cap in (1088 / 2**20, 25):  # a layer has 1,088 bytes
+        sent, right = simulate(2, run, cap)[0]
+        print(f"sent as it comes to layer 5, 4, ..., 1: {sent}, right: {right}")
+    # -> sent as it comes to layer 5, 4, ..., 1: [0, 1, 2, 3, 4], right: True
+    # -> sent as it comes to layer 5, 4, ..., 1: [0, 0, 0, 0, 0], right: True

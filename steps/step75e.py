@@ -14,8 +14,8 @@ register_forward_hook returns a handle, and handle.remove() takes the hook away 
 the key in the dictionary, so one function may be registered twice. The call walks a copy of the
 hooks, so that one may remove itself.
 
-First the demo looks: the spread of the signal falls from 0.35 after the first layer to 0.04 after the
-last, where little more than the biases is left. Then it changes: in a network that reads digits, a
+First the demo looks: the spread of the signal falls from 0.35 after one layer to 0.04 after twelve,
+where little more than the biases is left. Then it changes: in a network that reads digits, a
 hook sets one of 16 hidden units to 0, each in turn. One costs 47 % of the answers, four cost none.
 
 The trap: net.forward(x) computes the same, and calls no hook of net. That is why everybody writes
@@ -25,7 +25,7 @@ PyTorch: the same names. (Gradients have hooks too: register_full_backward_hook.
 
 Changed: Module.__init__, Module.__call__. New: RemovableHandle, Module.register_forward_pre_hook,
 Module.register_forward_hook.
-Try: take out the line handle.remove(). What do the units cost now?
+Try: take out handle.remove() in the loop over the units. What does the last unit cost now?
 """
 
 import pathlib

@@ -6,10 +6,10 @@ Three lines that look right, on the Module of step 75a:
     ModuleDict({"eval": ReLU()})     the attribute hides the method: net.eval() calls the ReLU
     super().__init__() forgotten     works, until somebody asks for net.training
 
-For each the module would have to look at an attribute when it is set. Python offers this:
-`net.name = value` calls net.__setattr__("name", value). And if a name is not an attribute of the
-object or its class, `net.name` calls net.__getattr__("name"). So members need not be attributes at
-all. Each kind gets a dictionary of its own:
+For each the module would have to look at an attribute when it is set. Python offers this: `net.name
+= value` calls net.__setattr__("name", value). And if a name is not an attribute of the object or
+its class, `net.name` calls net.__getattr__("name"). So members need not be attributes at all. Each
+kind gets a dictionary of its own:
 
     _parameters {"weight": ..., "bias": None}      _buffers {...}      _modules {"0": ..., "1": ...}
 
@@ -270,7 +270,8 @@ if __name__ == "__main__":
     # An option that is not chosen, and one that is chosen later.
     net.bias = None
     net.register_parameter("scale", None)
-    net.gate = None  # a plain attribute
+    net.gate = None  # a plain attribute, as the next one is
+    net.half = tensor([0.5], requires_grad=True)
     print([name for name, _ in net.named_parameters()], net.scale)  # -> ['weight'] None
     net.gate = Linear(1, 1)
     net.scale = Parameter(tensor([3.0]))

@@ -3,8 +3,8 @@
 A network has learned to read ten digits. Now another one is to say whether a digit is odd, and only
 50 images are labelled. What the first one knows of strokes and corners is in its body, which is
 wanted; its head, the last layer, has ten outputs and is of no use. But load_state_dict of step 48b
-takes all or nothing: a name that differs is an error. That is good: a mistyped name would
-leave a layer at random. Here it is in the way.
+takes all or nothing: a name that differs is an error. That is good: a mistyped name would leave a
+layer at random. Here it is in the way.
 
 Two different things can be wrong, and they are told apart:
 

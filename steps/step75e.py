@@ -15,8 +15,8 @@ the key in the dictionary, so one function may be registered twice. The call wal
 hooks, so that one may remove itself.
 
 First the demo looks: the spread of the signal falls from 0.35 after one layer to 0.04 after twelve,
-where little more than the biases is left. Then it changes: in a network that reads digits, a
-hook sets one of 16 hidden units to 0, each in turn. One costs 47 % of the answers, four cost none.
+where little more than the biases is left. Then it changes: in a network that reads digits, a hook
+sets one of 16 hidden units to 0, each in turn. One costs 47 % of the answers, four cost none.
 
 The trap: net.forward(x) computes the same, and calls no hook of net. That is why everybody writes
 net(x). And a hook that is not removed stays for the life of the network.

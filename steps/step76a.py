@@ -13,8 +13,7 @@ defaults say:
 
 `update` gets its options from the group, and no longer from self. A list of parameters is one
 group, so old programs go on. With rates of 0.003 and 0.03 it is 88 %. The state is found by the
-parameter itself, whatever group it is in (defaultdict(dict) makes an empty one where there is
-none).
+parameter itself, whatever group it is in.
 
 Biases and the weights of a normalisation are mostly kept out of weight decay: that is a group with
 "weight_decay": 0. A schedule has to move all rates: LambdaLR keeps one base rate for each group,
@@ -24,7 +23,7 @@ The trap: a parameter that is in no group stays as it is, without an error. Coun
 
 PyTorch has these groups, and an error for a parameter in two of them.
 
-Changed: Optimizer, SGD, Adam, AdamW, LambdaLR: groups. Gone: RMSprop, what saves the state.
+Changed: Optimizer, Adam, AdamW, LambdaLR. Gone: SGD and RMSprop, and what saves the state.
 Try: give the body a rate of 0, and of 0.1. Which is better?
 """
 
@@ -70,18 +69,6 @@ class Optimizer:
             for p in group["params"]:
                 if p.grad is not None:
                     self.update(p, p.grad.array, self.state[p], group)
-
-
-class SGD(Optimizer):
-    """v = momentum v + g;   p = p - lr v."""
-
-    def __init__(self, params, lr=1e-3, momentum=0):
-        super().__init__(params, {"lr": lr, "momentum": momentum})
-
-    def update(self, p, g, state, group):
-        if group["momentum"]:
-            g = state["v"] = group["momentum"] * state.get("v", 0) + g
-        p.array -= group["lr"] * g
 
 
 class Adam(Optimizer):
@@ -175,15 +162,15 @@ if __name__ == "__main__":
     # -> one rate:  82% 87% 85%
     print("two rates:", share_right(0.003, 0.03))  # -> two rates: 88%
 
-    # One step of SGD with a gradient of 1; the second group has defaults for what it does not say.
+    # Adam's first steps have the length of the rate. A schedule moves both rates.
     a, b = Parameter(tensor([0.0])), Parameter(tensor([0.0]))
-    optimizer = SGD([{"params": [a], "lr": 1.0}, {"params": [b], "momentum": 0.5}], lr=0.25)
+    optimizer = Adam([{"params": [a], "lr": 1.0}, {"params": [b]}], lr=0.25)
     schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
     for _ in range(2):
         optimizer.zero_grad()
         (a + b).sum().backward()
         optimizer.step()
         schedule.step()
-        print(a.item(), b.item(), [round(lr, 4) for lr in schedule.get_last_lr()])
-        # -> -1.0 -0.25 [0.5, 0.125]
-        # -> -1.5 -0.4375 [0.3333, 0.0833]
+        print(f"{a.item():.3f} {b.item():.4f}", [round(lr, 4) for lr in schedule.get_last_lr()])
+        # -> -1.000 -0.2500 [0.5, 0.125]
+        # -> -1.500 -0.3750 [0.3333, 0.0833]

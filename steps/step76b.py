@@ -1,12 +1,12 @@
 """Step 76b: Flat memory: all small parameters side by side
 
 A network of many small layers has, say, 200 parameters of 100 elements each. That is 20,000
-numbers, yet a step of Adam takes six times as long as for one parameter of 20,000. The time goes
-into calls: Adam's formula is about fifteen calls of NumPy, and each takes a microsecond or so
-before it does anything.
+numbers, yet a step of Adam takes at least six times as long as for one parameter of 20,000. The
+time goes into calls: Adam's formula is about fifteen calls of NumPy, and each takes a microsecond
+or so before it does anything.
 
-The formulas of SGD, Adam and AdamW treat each element alone. They do not know which parameter it
-belongs to, and need no shape. So put all elements side by side, and compute once:
+The formulas of Adam and AdamW treat each element alone. They do not know which parameter it belongs
+to, and need no shape. So put all elements side by side, and compute once:
 
     p   | weight 1 | bias 1 | weight 2 | ... |      np.concatenate(..., axis=None)
     g   | its grad | ...                     |      the same
@@ -28,7 +28,7 @@ of the state for each parameter, and carries it over.)
 PyTorch has the same idea for the GPU: foreach=True and fused=True, where each call is a kernel to
 start.
 
-Changed: Optimizer.step gathers; SGD, Adam and AdamW write into arrays.
+Changed: Optimizer.step gathers; Adam and AdamW write into arrays.
 Try: 20 parameters of 1,000, and of 10,000. From which size on does it not pay to gather?
 """
 
@@ -75,18 +75,6 @@ class Optimizer:
                 for p in params:
                     p.array[...] = flat[start : start + p.numel()].reshape(p.shape)
                     start += p.numel()
-
-
-class SGD(Optimizer):
-    """v = momentum v + g;   p = p - lr v."""
-
-    def __init__(self, params, lr=1e-3, momentum=0):
-        super().__init__(params, {"lr": lr, "momentum": momentum})
-
-    def update(self, p, g, state, group):
-        if group["momentum"]:
-            g = state["v"] = group["momentum"] * state.get("v", 0) + g
-        p -= group["lr"] * g
 
 
 class Adam(Optimizer):
@@ -162,10 +150,3 @@ if __name__ == "__main__":
         print(f"{count} parameters of {size}: the loop takes {ratio:.1f} times as long", equal)
         # -> 200 parameters of 100: the loop takes ... times as long True
         # -> 4 parameters of 250000: the loop takes ... times as long True
-
-    for optimizer in (SGD(one, lr=1.0, momentum=0.5), Adam(one, lr=0.5)):
-        before = one[0].detach().clone()
-        optimizer.step()
-        print(f"{(one[0] - before).abs().mean().item():.2f}")
-        # -> 0.80
-        # -> 0.50

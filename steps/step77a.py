@@ -13,13 +13,11 @@ But all that the loader asks for is numbers. So whoever gives the numbers is an 
     Subset([1, 4, 6])   4 6 1                  [4 6 1]
     a list [3, 3, 3]    3 3 3                  [3 3 3]
 
-shuffle=True now only says which sampler the loader makes for itself. A list is a sampler too, and a
-class of your own needs __iter__, and __len__ if somebody asks how many batches there are. The
+shuffle=True now only says which sampler the loader makes for itself. A list is a sampler too. The
 loader takes batch_size numbers at a time (itertools.islice takes as many as there are).
 
-RandomSampler begins a new stream with a seed from the common one, as the loader did before, so that
-a shuffled pass costs the common stream one number, whatever the size of the data.
-SubsetRandomSampler, in PyTorch and here, shuffles with the common stream.
+RandomSampler begins a stream of its own with a seed from the common one, as the loader of step 47b
+did. SubsetRandomSampler, in PyTorch and here, shuffles with the common stream.
 
 The trap: a sampler that is a generator or an iterator is empty after one pass. Each pass calls
 iter() on it anew, and a list, or an object with __iter__, begins again.
@@ -87,8 +85,6 @@ class DataLoader:
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, drop_last=False):
-        if sampler is not None and shuffle:
-            raise ValueError("sampler option is mutually exclusive with shuffle")
         if sampler is None:
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
         self.dataset, self.batch_size = dataset, batch_size
@@ -122,10 +118,6 @@ if __name__ == "__main__":
         print(*batches(loader), *batches(loader))
         # -> 3 [[5, 3, 6], [7, 2, 4], [1, 0]] 3 [[6, 5, 4], [2, 7, 0], [3, 1]]
         # -> 3 [[5, 3, 6], [7, 2, 4], [1, 0]] 3 [[6, 5, 4], [2, 7, 0], [3, 1]]
-    try:
-        DataLoader(data, shuffle=True, sampler=[0])
-    except ValueError as error:
-        print("mutually exclusive" in str(error))  # -> True
 
     # Two loaders of one data set, which share no item.
     order = randperm(8).tolist()
@@ -133,20 +125,6 @@ if __name__ == "__main__":
     print(*batches(train), *batches(train), "kept:", test)
     # -> 2 [[4, 7, 2], [5, 1, 6]] 2 [[1, 5, 4], [6, 2, 7]] kept: [0, 3]
 
-    class HardFirst:
-        """The items with the greatest losses first: the losses may change from pass to pass."""
-
-        def __init__(self, losses):
-            self.losses = losses
-
-        def __iter__(self):
-            return iter(sorted(range(len(self.losses)), key=lambda i: -self.losses[i]))
-
-        def __len__(self):
-            return len(self.losses)
-
     losses = [0.1, 0.9, 0.3, 0.2, 0.0, 0.5, 0.4, 0.8]
-    loader = DataLoader(data, 4, sampler=HardFirst(losses))
-    print(batches(loader)[1])  # -> [[1, 7, 5, 6], [2, 3, 0, 4]]
-    losses[1] = 0.0
-    print(batches(loader)[1])  # -> [[7, 5, 6, 2], [3, 0, 1, 4]]
+    hard_first = sorted(range(8), key=lambda i: -losses[i])
+    print(batches(DataLoader(data, 4, sampler=hard_first))[1])  # -> [[1, 7, 5, 6], [2, 3, 0, 4]]

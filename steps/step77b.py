@@ -109,8 +109,6 @@ class DataLoader:
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, drop_last=False):
-        if sampler is not None and shuffle:
-            raise ValueError("sampler option is mutually exclusive with shuffle")
         if sampler is None:
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
         self.dataset, self.batch_size = dataset, batch_size

@@ -164,8 +164,6 @@ class DataLoader:
         collate_fn=None,
         drop_last=False,
     ):
-        if sampler is not None and shuffle:
-            raise ValueError("sampler option is mutually exclusive with shuffle")
         if sampler is None:
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
         self.dataset, self.collate_fn = dataset, collate_fn or default_collate

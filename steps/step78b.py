@@ -104,8 +104,6 @@ if __name__ == "__main__":
         with zipfile.ZipFile(file) as archive:
             names = [name.partition("/")[2] for name in archive.namelist()]
             print([name for name in names if name.startswith("data")])  # -> ['data.pkl', 'data/0']
-            size = archive.getinfo(archive.namelist()[0].partition("/")[0] + "/data/0").file_size
-            print(size, "bytes of memory")  # -> 48 bytes of memory
 
         # A row of a large table takes the whole table along.
         rows = randn(1000, 250)

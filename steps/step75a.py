@@ -2,7 +2,7 @@
 
 My network keeps its layers in a list, since forward wants to do more between them than Sequential
 does. Then parameters() finds nothing: it looks at attributes, and a list is neither a Parameter nor
-a Module. There is no error. The optimizer of the demo gets the last layer alone, and the loss stays
+a Module. There is no error. The loop of the demo gets the last layer alone, and the loss stays
 at 0.43 where it could be 0.05.
 
     self.layers = [Linear(8, 8), ...]                the attribute is a list: not looked into
@@ -241,17 +241,7 @@ if __name__ == "__main__":
     print(len(layers), layers[-1], [name for name, _ in layers.named_parameters()])
     # -> 2 Linear(in_features=2, out_features=3, bias=True) ['0.weight', '0.bias', '1.weight', ...
 
-    class Choice(Module):
-        """Applies the part that the caller names."""
-
-        def __init__(self):
-            super().__init__()
-            self.parts = ModuleDict({"bend": ReLU()})
-            self.parts["line"] = Linear(1, 1)
-
-        def forward(self, x, name):
-            return self.parts[name](x)
-
-    net = Choice()
-    print(net(tensor([-3.0]), "bend").tolist(), [name for name, _ in net.named_parameters()])
-    # -> [0.0] ['parts.line.weight', 'parts.line.bias']
+    parts = ModuleDict({"bend": ReLU()})
+    parts["line"] = Linear(1, 1)
+    print(parts["bend"](tensor([-3.0])).tolist(), [name for name, _ in parts.named_parameters()])
+    # -> [0.0] ['line.weight', 'line.bias']

@@ -6,10 +6,10 @@ Three lines that look right, on the Module of step 75a:
     ModuleDict({"eval": ReLU()})     the attribute hides the method: net.eval() calls the ReLU
     super().__init__() forgotten     works, until somebody asks for net.training
 
-For each the module would have to look at an attribute when it is set. Python offers this: `net.name
-= value` calls net.__setattr__("name", value). And if a name is not an attribute of the object or
-its class, `net.name` calls net.__getattr__("name"). So members need not be attributes at all. Each
-kind gets a dictionary of its own:
+So the module has to look at an attribute when it is set. Python offers this: `net.name = value`
+calls net.__setattr__("name", value). And if a name is not an attribute of the object or its class,
+`net.name` calls net.__getattr__("name"). So members need not be attributes at all. Each kind gets a
+dictionary of its own:
 
     _parameters {"weight": ..., "bias": None}      _buffers {...}      _modules {"0": ..., "1": ...}
 
@@ -264,8 +264,6 @@ if __name__ == "__main__":
     print(refused(lambda: setattr(net, "weight", net.weight * 0.5)))  # -> TypeError
     print(refused(lambda: ModuleDict({"eval": ReLU()})))  # -> KeyError
     print(refused(Hasty), refused(lambda: net.wieght))  # -> AttributeError AttributeError
-    net.weight = Parameter(net.weight.detach() * 0.5)
-    print([name for name, _ in net.named_parameters()])  # -> ['weight', 'bias']
 
     # An option that is not chosen, and one that is chosen later.
     net.bias = None

@@ -16,8 +16,7 @@ So Module.to changes what the parameters hold, and not which objects they are:
 
 p.data is the same memory without a history, like p.detach(). Setting it gives p other elements. The
 optimizer then goes on; a gradient that waits is brought along, since it has to fit its parameter.
-_apply does this for any function of a tensor, in all parts. In the same way a network moves to a
-GPU, or becomes half as large.
+_apply does this for any function of a tensor, in all parts.
 
 Buffers are not learned and no optimizer holds them, so they may be new tensors. A counter of
 batches is a buffer of integers: it has to go on counting by ones, so `to` leaves it as it is.
@@ -35,7 +34,7 @@ import numpy as np
 
 import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-from tinytorch.core.dtype import float16, float32, float64, int64
+from tinytorch.core.dtype import float16, float64, int64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.functional import mse_loss
 from tinytorch.nn.parameter import Parameter
@@ -299,11 +298,10 @@ if __name__ == "__main__":
     net.register_buffer("mean", tensor([0.5]))
     weight = net[0].weight
     net(randn(2, 100)).sum().backward()
-    for dtype in (float64, float16, float32):
+    for dtype in (float64, float16):
         net.to(dtype)
         size = weight.numel() * weight.dtype.itemsize
         same = net[0].weight is weight and weight.grad.dtype is dtype and net.mean.dtype is dtype
         print(f"{size} bytes, all as {dtype}: {same}, the counter: {net.seen.dtype is int64}")
         # -> 80000 bytes, all as tinytorch.float64: True, the counter: True
         # -> 20000 bytes, all as tinytorch.float16: True, the counter: True
-        # -> 40000 bytes, all as tinytorch.float32: True, the counter: True

@@ -317,8 +317,6 @@ if __name__ == "__main__":
     # -> [0.35, 0.14, 0.07, 0.05] ... 0.04
     for handle in handles:
         handle.remove()
-    deep(x)
-    print(len(spreads), "spreads: the hooks are gone")  # -> 12 spreads: the hooks are gone
 
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
     table = np.loadtxt(packed, delimiter=",", dtype=np.float32)

@@ -106,25 +106,6 @@ class AdamW(Adam):
         super().update(p, g, state, group)
 
 
-class LambdaLR:
-    """Sets the rate of each group to its first rate times lr_lambda(number of steps so far)."""
-
-    def __init__(self, optimizer, lr_lambda):
-        self.optimizer, self.lr_lambda = optimizer, lr_lambda
-        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
-        self.last_epoch = -1
-        self.step()
-
-    def step(self):
-        self.last_epoch += 1
-        factor = self.lr_lambda(self.last_epoch)
-        for group, base_lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = base_lr * factor
-
-    def get_last_lr(self):
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-
 if __name__ == "__main__":
 
     def with_gradients(count, size):

@@ -21,8 +21,8 @@ puts large arrays into memory that both processes see, and sends where they lie.
 The trap: the worker has a copy of the data set, made when it started. What either side changes
 later, the other one does not see. The demo changes the zoom here, and the worker goes on as it was.
 
-On Linux the process is a fork, which has everything that we have. Elsewhere it starts Python anew
-and imports this file, so the data set is a class above the demo, where it can be found by name.
+Where the process is no fork, it starts Python anew and imports this file: so the data set stands
+above the demo.
 
 New: work, Worker, and for the demo Mandelbrot.
 Try: set data.zoom before the workers are made. What do the picture and the two sums become?
@@ -208,8 +208,6 @@ if __name__ == "__main__":
             print("".join(" .:-=+*#%@"[min(9, rounds // 3)] for rounds in row).rstrip())
             # -> ...
 
-    print(multiprocessing.current_process().pid not in [worker.process.pid for worker in workers])
-    # -> True
     batch = default_collate([data[0], data[1]])
     print(len(pickle.dumps([0, 1])), "bytes there,", len(pickle.dumps(batch)), "bytes back")
     # -> 20 bytes there, 1277 bytes back

@@ -221,14 +221,9 @@ class Mandelbrot(Dataset):
         return tensor(row), index
 
 
-class Noise(Dataset):
-    """Eight items, each a random number."""
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return rand(1)
+def draw(batch):
+    """A random number for each item."""
+    return rand(len(batch))
 
 
 if __name__ == "__main__":
@@ -250,8 +245,8 @@ if __name__ == "__main__":
     # Four batches of two items: the workers draw in turn, each from its own stream.
     manual_seed(0)
     for workers in (2, 2, 0):
-        batches = [x for x in DataLoader(Noise(), 2, num_workers=workers)]
-        drawn = [round(number, 4) for x in batches for number in x.reshape(-1).tolist()]
+        loader = DataLoader(range(8), 2, num_workers=workers, collate_fn=draw)
+        drawn = [round(number, 4) for numbers in loader for number in numbers.tolist()]
         print(workers, drawn, len(set(drawn)))
         # -> 2 [0.7894, 0.0423, 0.1189, 0.7808, 0.5628, 0.1816, 0.7807, 0.7504] 8
         # -> 2 [0.5301, 0.8954, 0.6136, 0.9936, 0.9053, 0.2624, 0.6425, 0.3496] 8

@@ -101,10 +101,6 @@ if __name__ == "__main__":
         print(loaded["column"].tolist())
         # -> [100.0, 0.2468796968460083, -0.7311522960662842]
 
-        with zipfile.ZipFile(file) as archive:
-            names = [name.partition("/")[2] for name in archive.namelist()]
-            print([name for name in names if name.startswith("data")])  # -> ['data.pkl', 'data/0']
-
         # A row of a large table takes the whole table along.
         rows = randn(1000, 250)
         for kept in (rows[0], rows[0].clone()):

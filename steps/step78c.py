@@ -76,8 +76,3 @@ if __name__ == "__main__":
         angles = angles - tensor(step)
     print("the hand is at", hand(angles).numpy().round(4))
     # -> the hand is at [1.2 0.5]
-
-    # Any shapes: a product of matrices, [2, 3] outputs of [2, 2] inputs.
-    b = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    jac = jacobian(lambda a: a @ b, tensor([[1.0, 0.0], [0.0, 1.0]]))
-    print(tuple(jac.shape), jac[0, 2].tolist())  # -> (2, 3, 2, 2) [[3.0, 6.0], [0.0, 0.0]]

@@ -6,7 +6,6 @@ Can a network of 74,000 weights? Nobody has to label anything for it: each image
 All the parts are from this stage, in their finished form:
 
     the layers in a list, each added to what it got            75a
-    no weight decay for biases: a group of their own           76a
     each pass erases other pixels, in batches at random        77a
     a file that cannot run code, and that PyTorch reads        78a, 78b
     a new network takes the state over, name by name           75d
@@ -14,8 +13,7 @@ All the parts are from this stage, in their finished form:
 The network gets the pixels that are left, and where they are: a 0 may be white or erased. It learns
 from 1,400 images; the five that it restores are by other writers.
 
-The trap: the picture looks sure where nothing is known. What the network draws is what mostly
-stands there, and not what stood there.
+The trap: a picture looks sure. It shows what mostly stands there, and not what stood there.
 
 What you have now: modules, optimizers, loaders and files as PyTorch has them, except for their
 options. What PyTorch has and you have not: modules that are compiled, split over machines or made
@@ -81,9 +79,7 @@ if __name__ == "__main__":
 
     manual_seed(0)
     net = Restorer()
-    matrices = [p for p in net.parameters() if p.ndim == 2]
-    biases = {"params": [p for p in net.parameters() if p.ndim == 1], "weight_decay": 0.0}
-    optimizer = AdamW([{"params": matrices}, biases], lr=0.003)
+    optimizer = AdamW(net.parameters(), lr=0.003)
     loader = DataLoader(TensorDataset(images[:1400]), 64, shuffle=True)
     for epoch in range(1, 61):
         total = 0.0

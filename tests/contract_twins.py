@@ -304,7 +304,6 @@ TWINS = [
     Twin("75e", "RemovableHandle.remove", "self.hooks.pop(self, None)", "pass"),
     Twin("76a", "Optimizer.__init__", "{**defaults, **g,", "{**g, **defaults,"),
     Twin("76a", "AdamW.__init__", "weight_decay)", "0.0)"),
-    Twin("76a", "LambdaLR.step", "base_lr * factor", "self.base_lrs[0] * factor"),
     Twin("76b", "Optimizer.step", "start += p.numel()", "start += 1"),
     Twin("77a", "RandomSampler.__iter__", "generator=generator", "generator=None"),
     Twin("77a", "SubsetRandomSampler.__iter__", "self.indices[i] for", "i for"),

@@ -318,7 +318,7 @@ TWINS = [
     Twin("78a", "Writer.reducer_override", "array.tobytes()", "array[::-1].tobytes()"),
     Twin("78b", "rebuild", "min(offset, *size, *stride, 0) < 0 or", "False and"),
     Twin("78b", "Reader.persistent_load", "if key not in self.memories:", "if True:"),
-    Twin("78c", "jacobian", "(*y.shape, *x.shape)", "(*x.shape, *y.shape)"),
+    Twin("78c", "jacobian", "in units]", "in [*units][::-1]]"),
 ]
 
 

@@ -128,6 +128,9 @@ if __name__ == "__main__":
         times = [(seconds(flat), seconds(loop)) for _ in range(15)][3:]  # the first ones warm up
         ratio = sorted(b / a for a, b in times)[6]
         equal = all((a == b).all().item() for a, b in zip(one, other, strict=True))
-        print(f"{count} parameters of {size}: the loop takes {ratio:.1f} times as long", equal)
-        # -> 200 parameters of 100: the loop takes ... times as long True
-        # -> 4 parameters of 250000: the loop takes ... times as long True
+        print(f"{count} parameters of {size}: the loop takes {ratio:.1f} times as long")
+        # -> 200 parameters of 100: the loop takes ... times as long
+        # -> 4 parameters of 250000: the loop takes ... times as long
+        print(f"equal: {equal}, the first number is {one[0][0].item():.4f}")
+        # -> equal: True, the first number is 0.3216
+        # -> equal: True, the first number is -1.5920

@@ -48,6 +48,7 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.utils.flop_counter",
     "{}.profiler",
     "{}.amp",
+    "{}.autograd.functional",
     "{}.autograd",
     "{}",
     "{}.distributed",

@@ -8,6 +8,7 @@ bounds of an initialization, and the order in which a DataLoader draws.
 
 import contextlib
 import io
+import multiprocessing
 import sys
 import warnings
 
@@ -28,6 +29,8 @@ def demo(path, text, own, library, double=True):
 
     PyTorch, `__main__`, standard input and sys.argv are others in this process afterwards.
     """
+    if "fork" in multiprocessing.get_all_start_methods():  # a worker finds this process's PyTorch
+        multiprocessing.set_start_method("fork", force=True)
     printed = io.StringIO()
     sys.stdin, sys.argv = io.StringIO(text), [path]
     before = torch.random.default_generator.get_state()

@@ -283,6 +283,30 @@ TWINS = [
     Twin("67a", "Tensor._base", "self._view.base", "self._view"),
     Twin("67b", "View.refresh", "set_grad_enabled(True)", "set_grad_enabled(GradMode.enabled)"),
     Twin("67c", "CopySlices.backward", "ctx.call(Clone, g)", "g"),
+    # ---- stage 13
+    Twin("69a", "Tensor.stride", "return self.steps", "return self.steps[::-1]"),
+    Twin("69a", "Tensor.storage_offset", "return self.start", "return self.start + 1"),
+    Twin("69a", "Tensor.tolist", "self.start + i * self.steps[0]", "i * self.steps[0]"),
+    Twin("69a", "as_strided", "storage_offset\n    return", "0\n    return"),
+    Twin("69a", "tensor", "row_order(shape)", "row_order(shape)[::-1]"),
+    Twin("69b", "Tensor.transpose", "order[dim1], order[dim0]\n", "order[dim0], order[dim1]\n"),
+    Twin("69b", "Tensor.permute", "[self.shape[d] for d in dims]", "self.shape"),
+    Twin("69c", "Tensor.is_contiguous", "== row_order(self.shape)", "!= row_order(self.shape)"),
+    Twin(
+        "69c", "Tensor.contiguous", "self if self.is_contiguous() else self.clone()", "self.clone()"
+    ),
+    Twin("69c", "Tensor.clone", "places(self)", "range(len(self.memory))"),
+    Twin("69e", "Tensor.view", "self.start)", "0 * self.start + 1)"),
+    Twin("69e", "Tensor.reshape", "self.clone().view", "self.transpose(0, 1).view"),
+    Twin("69f", "Tensor.expand", "0 if old == 1 else step", "0 if old == 1 or size == 3 else step"),
+    Twin("70a", "Tensor.__getitem__", "chosen.step * step", "step"),
+    Twin("70a", "Tensor.__getitem__", "part % n * step", "part % n"),
+    Twin("70b", "broadcast_shapes", "max(sizes)", "min(sizes)"),
+    Twin("70b", "Tensor.__getitem__", "chosen], shape)", "reversed(chosen)], shape)"),
+    Twin("70c", "nonzero", "if input.memory[place]", "if not input.memory[place]"),
+    Twin("70c", "Tensor.unbind", "(*before, i)", "(*before, 0)"),
+    Twin("70c", "Tensor.__gt__", "> number", ">= number"),
+    Twin("70d", "Tensor.__setitem__", "places(part), part.shape", "places(part)[::-1], part.shape"),
 ]
 
 

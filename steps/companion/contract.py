@@ -44,6 +44,9 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.optim.lr_scheduler",
     "{}.utils.data",
     "{}.utils.checkpoint",
+    "{}.utils.flop_counter",
+    "{}.profiler",
+    "{}.amp",
     "{}.autograd",
     "{}",
 )
@@ -184,7 +187,8 @@ def run(root: Path, path: Path, text: str, own, library: str = "", wanted=(), do
 def main(path: str, own: list[str], library: str, wanted: list[str], double: bool) -> None:
     """Run the step whose text comes from standard input on a library, or by itself.
 
-    double: all its numbers are float64, and so are the library's new tensors.
+    double: all its numbers are float64, and so are the library's new tensors. What a step imports
+    from the package comes from the library, too.
     """
     text = sys.stdin.read()
     if double:
@@ -205,8 +209,11 @@ def main(path: str, own: list[str], library: str, wanted: list[str], double: boo
     tree.body = [
         node
         for node in tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.If))
-        or getattr(node, "name", None) in own
+        if (
+            isinstance(node, (ast.Import, ast.ImportFrom, ast.If))
+            or getattr(node, "name", None) in own
+        )
+        and not of_package(node, library)
     ]
     program, called = compile(tree, path, "exec"), set()
     if wanted:  # the function that it returns would trace lines: None
@@ -216,6 +223,14 @@ def main(path: str, own: list[str], library: str, wanted: list[str], double: boo
     if wanted:
         reached = [name for name in wanted if codes_of(theirs, name) & called]
         print("reached:", *reached, file=sys.stderr)
+
+
+def of_package(node: ast.stmt, library: str) -> bool:
+    """Whether it imports from the package what another library is to offer."""
+    if library == "tinytorch" or not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return False
+    name = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+    return name.partition(".")[0] == "tinytorch"
 
 
 # --- 1, same -------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ def check_difference(curriculum: Curriculum, step: Step):
 
 
 def _undeclared_removals(curriculum, before, step):
+    if "*" in step.removes:  # a file that begins new
+        return
     old, new = before.source.definitions, step.source.definitions
     for name, definition in old.items():
         if name in new or definition.owner and definition.owner not in new:
@@ -70,6 +72,8 @@ def _undeclared_removals(curriculum, before, step):
 def _false_declarations(before, step):
     old, new = before.source.definitions, step.source.definitions
     for name in [*step.removes, *step.renames]:
+        if name == "*":
+            continue
         if name not in old:
             problem = f"{before.label} has no {name}"
         elif name in new:

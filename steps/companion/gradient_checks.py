@@ -27,8 +27,7 @@ def check_gradients(curriculum: Curriculum, step: Step):
         yield Complaint(step.label, f"the derivative of {name} is wrong: {found}")
     if result["checked"]:
         return
-    own = {"Variable", "Tensor"} & step.source.top_level.keys()
-    if own and (step.run or step.number.topic >= FIRST_RULE):
+    if boxes_of(step) and (step.run or step.number.topic >= FIRST_RULE):
         yield Complaint(step.label, "the gradient check found no operation that it knows")
     for name, definition in step.source.definitions.items():
         if definition.owner and name.endswith(".backward"):
@@ -40,14 +39,23 @@ def check_gradients(curriculum: Curriculum, step: Step):
             break
 
 
+def boxes_of(step: Step) -> set[str]:
+    """The step's own classes of what is differentiated.
+
+    In Part II a Tensor may be there for its memory alone: without a backward it does not count.
+    """
+    own = {"Variable", "Tensor"} & step.source.top_level.keys()
+    part_two = step.run is None and step.stage is not None and step.stage.number > 10
+    return set() if part_two and not _BACKWARD.search(step.source.text) else own
+
+
 def gradient_result(step: Step) -> dict | str:
     """What gradients.py prints for a step; the last lines of its error output when it fails.
 
     It is not started where it has nothing to check: no expression, and neither a box nor a backward
     pass that is the step's own.
     """
-    own = {"Variable", "Tensor"} & step.source.top_level.keys()
-    if not step.gradcheck and not own and not _BACKWARD.search(step.source.text):
+    if not step.gradcheck and not boxes_of(step) and not _BACKWARD.search(step.source.text):
         return {"checked": [], "once": [], "wrong": {}}
     arguments = [str(step.path), *step.gradcheck]
     status, output, errors = run_script(_GRADIENTS, arguments, Path.cwd(), TIMEOUT)

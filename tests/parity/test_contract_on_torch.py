@@ -36,7 +36,7 @@ REFEREED = """
     50a 50b 50c 50d 52a 52b 54a
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c
-    69a 69b 69c 69d 69e 69f 70a 70b 70c 70d
+    69a 69b 69c 69d 69e 69f 70a 70b 70c 70d 71 72a 72b 72c 72d 72e 72f 72g 74a 74b 74c 74d 74e
 """.split()
 LONG = {  # what they train
     "51": "a network of rows and one of convolutions",

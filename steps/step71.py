@@ -32,7 +32,14 @@ Try: test `lambda x: x[index] + 1`. Why does it fail, though its gradient is rig
 from tinytorch.autograd.engine import grad
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
-from tinytorch.ops import arithmetic, comparison, gather, indexing, reduction  # noqa: F401
+from tinytorch.ops import (  # noqa: F401  (for their methods)
+    arithmetic,
+    comparison,
+    conversion,
+    gather,
+    indexing,
+    reduction,
+)
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.random import manual_seed, randn
 
@@ -40,7 +47,7 @@ from tinytorch.ops.random import manual_seed, randn
 def adjoint_gap(function, x):
     """(A x) . g - x . (A^T g) for a linear function A and a random g: 0 up to rounding."""
     y = function(x)
-    g = randn(*y.shape, dtype=x.dtype)
+    g = randn(*y.shape).to(x.dtype)
     (back,) = grad(y, x, g)
     return ((y * g).sum() - (x * back).sum()).item()
 
@@ -58,7 +65,7 @@ if __name__ == "__main__":
     # -> (A x) . g and x . (A^T g): [160.0, 100.0, 160.0]
 
     manual_seed(0)
-    x = randn(3, 4, dtype=float64, requires_grad=True)
+    x = randn(3, 4).to(float64).requires_grad_()
     operations = {
         "x[index]": lambda x: x[index],
         "x[1:, ::2]": lambda x: x[1:, ::2],

@@ -86,10 +86,10 @@ if __name__ == "__main__":
     print("added back:", grad(x.gather(1, twice), x, weights)[0].tolist())
     # -> added back: [[100.0, 0.0, 11.0]]
 
-    # How often does each number of points come up?
-    dice = tensor([2, 5, 5, 0, 5])
-    counts = tensor([0.0] * 6).scatter_add(0, dice, tensor([1.0] * 5))
-    print("counts:", counts.tolist())  # -> counts: [1.0, 0.0, 1.0, 0.0, 0.0, 3.0]
+    # Five more letters are counted.
+    counts, letters = tensor([7.0, 2.0, 4.0]), tensor([2, 0, 0, 2, 0])
+    counts = counts.scatter_add(0, letters, tensor([1.0] * 5))
+    print("counts:", counts.tolist())  # -> counts: [10.0, 2.0, 6.0]
 
     z = tensor([[0.3, -1.2, 2.0], [0.5, 0.1, -0.7]], dtype=float64, requires_grad=True)
     index = tensor([[1, 1, 0]])

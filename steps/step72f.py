@@ -94,7 +94,7 @@ if __name__ == "__main__":
         "i,ij,j->": [(2,), (2, 3), (3,)],
     }
     for equation, sizes in shapes.items():
-        operands = [randn(*size, dtype=float64, requires_grad=True) for size in sizes]
+        operands = [randn(*size).to(float64).requires_grad_() for size in sizes]
         f = functools.partial(einsum, equation)
         print(equation, gradcheck(f, operands, raise_exception=False), gradgradcheck(f, operands))
         # -> ij->j True True

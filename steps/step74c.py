@@ -2,7 +2,7 @@
 
 A view is another struct with the same numbers. Who frees them? If a view does, too, they are freed
 twice, and the process ends. If the tensor frees them while a view still lives, the view reads
-memory that has been given to somebody else.
+memory that holds something else by now.
 
 So only the tensor that made the memory owns it: the field `owns` says so. And a view keeps its
 owner alive, by a reference in Python:

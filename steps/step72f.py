@@ -26,7 +26,8 @@ package sorts the letters of a pair into kinds and leaves the work to one produc
 PyTorch: torch.einsum, in the same way. It also takes "ii", a diagonal.
 
 New: Einsum, aligned, einsum.
-Try: leave out the factor of ones and its names[k]. Which equation fails?
+Try: leave out the factor of ones and its names[k]. Which line of the demo notices, and which does
+not?
 
 In depth: einsum01 to einsum06, matmul01 to matmul09.
 """
@@ -35,6 +36,7 @@ import functools
 
 import numpy as np
 
+from tinytorch.autograd.engine import grad
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64
@@ -86,6 +88,9 @@ if __name__ == "__main__":
     # -> product: [[5.0, 11.0], [14.0, 23.0]] [[5.0, 11.0], [14.0, 23.0]]
     print("columns:", einsum("ij->j", a).tolist(), "all:", einsum("ij->", a).item())
     # -> columns: [5.0, 7.0, 9.0] all: 21.0
+    a.requires_grad_()
+    print("repeated:", grad(einsum("ij->j", a).sum(), a)[0].tolist())
+    # -> repeated: [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
 
     manual_seed(0)
     shapes = {

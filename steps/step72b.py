@@ -11,8 +11,8 @@ class answers once:
     x  [2, 3]  -- sum over 1 -->  y  [2]
     gx [2, 3]  <-- formula --  [2, 1]  <-- spread --  g  [2]
 
-What is left of Sum and Mean is their formula. The next step adds one such class, and the package has
-more.
+What is left of Sum and Mean is their formula. The next step adds a third class, and the package
+has more.
 
 The trap is the one of step 35b: a gradient of shape [3] broadcasts against a square [3, 3] without
 spread, along the wrong dimension, and nothing complains.

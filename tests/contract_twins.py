@@ -331,6 +331,19 @@ TWINS = [
     Twin("74b", "tensor", "enumerate(level)", "enumerate(level[::-1])"),
     Twin("74c", "Tensor.transpose", "for numbers in (shape, stride)", "for numbers in (shape,)"),
     Twin("74d", "Tensor.__add__", "other.c", "self.c"),
+    Twin("72b", "mean", "dim, keepdim)", "None, keepdim)"),
+    Twin("72b", "sum", "dim, keepdim)", "dim, True)"),
+    Twin("72c", "var", "keepdim, correction)", "keepdim, 1)"),
+    Twin("72d", "gather", "index, dim)", "index, 1)"),
+    Twin("72e", "sort", "ArgSort.apply(input, dim)", "ArgSort.apply(input * 0, dim)"),
+    Twin(
+        "72g",
+        "unfold",
+        "Unfold.apply(self, dimension, size, step)",
+        "Unfold.apply(self, dimension, size - 1, step)",
+    ),
+    Twin("74a", "empty", "(*size))", "(*size[::-1]))"),
+    Twin("74c", "as_strided", "longs(*stride)", "longs(*size)"),
 ]
 
 

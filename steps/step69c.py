@@ -1,0 +1,137 @@
+"""Step 69c: Contiguous, or in another order
+
+A loop in C, a file and a network card want elements one after the other. The storage of a transpose
+has them in the order of the tensor it came from:
+
+    y = x^T    1 4      one reads        1 4 2 5 3 6
+               2 5      its storage is   1 2 3 4 5 6
+               3 6
+
+A tensor is contiguous if one reads its elements in the order of memory, without gaps: then its
+strides are those of row order. contiguous() gives the tensor itself if it is, and a copy if not.
+clone() always copies.
+
+Where do the elements of a tensor lie? `places` follows the formula of step 69a, one dimension after
+the other: each place found so far becomes as many places as the dimension has indices, one stride
+apart. A copy reads them in this order.
+
+The trap: contiguous() may be the tensor itself. To write into the result and not into x, use
+clone().
+
+PyTorch: the same methods. Its clone() keeps the order of the strides if there are no gaps:
+x.T.clone() still has the stride (1, 3), and only contiguous() turns it into rows. Ours writes rows.
+
+Changed: tensor. New: Tensor.is_contiguous, Tensor.contiguous, Tensor.clone, from_list,
+places.
+Try: exchange the two `for` in places. Which line is wrong, and in which order does it read?
+"""
+
+import math
+
+
+def row_order(shape):
+    """The strides of a tensor whose elements lie in memory in the order in which one reads them."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+class Tensor:
+    """A tensor in plain Python.
+
+    memory: a flat list of numbers. shape, steps, start: how to read it.
+    """
+
+    def storage(self):
+        return self.memory
+
+    def stride(self):
+        return self.steps
+
+    def storage_offset(self):
+        return self.start
+
+    def tolist(self):
+        """The elements as nested lists."""
+        if not self.shape:
+            return self.memory[self.start]
+        starts = [self.start + i * self.steps[0] for i in range(self.shape[0])]
+        return [as_strided(self, self.shape[1:], self.steps[1:], i).tolist() for i in starts]
+
+    def transpose(self, dim0, dim1):
+        """The dimensions exchanged; no element is moved."""
+        order = list(range(len(self.shape)))
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+        return self.permute(*order)
+
+    def permute(self, *dims):
+        """The dimensions in another order; no element is moved."""
+        size, stride = [self.shape[d] for d in dims], [self.steps[d] for d in dims]
+        return as_strided(self, size, stride, self.start)
+
+    def is_contiguous(self):
+        """Whether the elements lie in memory in the order in which one reads them."""
+        return self.steps == row_order(self.shape)
+
+    def contiguous(self):
+        """The tensor itself if it is contiguous, else a copy that is."""
+        return self if self.is_contiguous() else self.clone()
+
+    def clone(self):
+        """A copy with a storage of its own."""
+        return from_list([self.memory[i] for i in places(self)], self.shape)
+
+
+def as_strided(input, size, stride, storage_offset):
+    """Another tensor on the storage of `input`."""
+    out = Tensor()
+    out.memory, out.shape = input.memory, tuple(size)
+    out.steps, out.start = tuple(stride), storage_offset
+    return out
+
+
+def tensor(data):
+    """A new tensor with the numbers of nested lists."""
+    shape, level = [], [data]
+    while isinstance(level[0], list):
+        shape.append(len(level[0]))
+        level = [item for row in level for item in row]
+    return from_list(level, shape)
+
+
+def from_list(numbers, shape):
+    """A tensor on a list of numbers, in row order."""
+    out = Tensor()
+    out.memory, out.shape, out.steps, out.start = numbers, tuple(shape), row_order(shape), 0
+    return out
+
+
+def place(x, *index):
+    """Where in the storage the element of x with this index lies."""
+    return x.storage_offset() + sum(i * step for i, step in zip(index, x.stride(), strict=True))
+
+
+def places(x):
+    """The places of all elements of x in its storage, in the order in which one reads them."""
+    found = [x.storage_offset()]
+    for size, step in zip(x.shape, x.stride(), strict=True):
+        found = [i + k * step for i in found for k in range(size)]
+    return found
+
+
+if __name__ == "__main__":
+    x = tensor([[1, 2, 3], [4, 5, 6]])
+    y = x.transpose(0, 1)
+    print(x.is_contiguous(), y.is_contiguous())  # -> True False
+    print("one reads", places(y))  # -> one reads [0, 3, 1, 4, 2, 5]
+    print("storage:", list(y.storage()))  # -> storage: [1, 2, 3, 4, 5, 6]
+    z = y.contiguous()
+    print("storage of the copy:", list(z.storage()), z.stride())
+    # -> storage of the copy: [1, 4, 2, 5, 3, 6] (2, 1)
+    print("the same elements:", z.tolist() == y.tolist())  # -> the same elements: True
+
+    same, copy = x.contiguous(), x.clone()
+    x.storage()[0] = 100
+    print("itself:", same is x, same.tolist()[0])  # -> itself: True [100, 2, 3]
+    print("a copy:", copy.tolist()[0], z.tolist()[0])  # -> a copy: [1, 2, 3] [1, 4]
+
+    corner = as_strided(x, (2, 2), (3, 1), 1)  # gaps in its memory
+    print(corner.is_contiguous(), list(corner.contiguous().storage()))  # -> False [2, 3, 5, 6]

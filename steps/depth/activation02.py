@@ -17,6 +17,8 @@ The trap: at 0 the curve has a corner, and no derivative. PyTorch uses s there, 
 do the same. In training x is seldom exactly 0; but gradcheck, which compares with differences to
 both sides, fails there.
 
+`saves = (0,)` declares that argument 0, x, is what is kept (step node02).
+
 New: LeakyRelu, leaky_relu, LeakyReLU.
 Try: a slope of 0.5, and one of 1. What can the network learn then?
 """
@@ -38,6 +40,8 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 class LeakyRelu(Function):
     """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
+
+    saves = (0,)
 
     def forward(ctx, x: Any, s: float) -> Any:
         ctx.s = s

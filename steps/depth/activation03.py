@@ -14,8 +14,6 @@ exp(x) is inf, and 0 * inf is nan: the demo shows a gradient of nan where the cu
 line. So exp only gets numbers that are not positive: exp(min(x, 0)). The value uses expm1(x) =
 exp(x) - 1, which is exact for small x, where exp(x) rounds to 1 and the difference to 0.
 
-`saves = (0,)` declares that argument 0, x, is what is kept (step core59).
-
 Changed: LeakyRelu is an Activation. New: Activation, Elu, elu.
 Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
 """

@@ -26,7 +26,7 @@ Y.
 (PyTorch's node of this kind, for x of four dimensions, has the name that is printed here; for fewer
 dimensions PyTorch takes single operations.)
 
-`saves` declares what is kept (step core59): arguments 0 to 3, the result ~0, and None for E and z,
+`saves` declares what is kept (step node02): arguments 0 to 3, the result ~0, and None for E and z,
 which are constants.
 
 Changed: scaled_dot_product_attention. New: Attention, plain.

@@ -20,7 +20,7 @@ only if the bound needs one.
 
 For floats, a missing bound is replaced by an infinite one: NumPy has a fast loop for two numbers.
 
-`saves = 0, 1, 2` declares that the three arguments are kept (step core59).
+`saves = 0, 1, 2` declares that the three arguments are kept (step node02).
 
 Changed: nothing. New: Clamp, clamp, clamp_min, clamp_max.
 Try: write x > low in place of x >= low in Clamp, and see which line of the demo changes.

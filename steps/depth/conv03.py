@@ -20,6 +20,8 @@ that begins at k.
 The trap: `gx[key] += part` would, after the addition, assign the view gx[key] to itself, which
 takes as long again. `total = gx[key]; total += part` does not assign it.
 
+`saves = 0, 1` declares that arguments 0 and 1 are kept, if they are (step node02).
+
 All of this works on arrays, so a gradient has no history, and a second derivative is refused.
 
 New: convolve_weight, convolve_input, Convolution.
@@ -89,6 +91,8 @@ def convolve_input(g: Any, w: Any, geo: Geometry) -> Any:
 
 class Convolution(Function):
     """y = conv(x, w);   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
+
+    saves = 0, 1
 
     def forward(ctx, x: Any, w: Any, geo: Geometry) -> Any:
         need_x, need_w, _ = ctx.needs_input_grad

@@ -18,8 +18,6 @@ ConvolutionBackwardBackward0.)
 The trap: each argument is saved for the derivative by the *other* one. If w is frozen, x need not
 be kept, and x is usually the larger.
 
-`saves = 0, 1` declares that arguments 0 and 1 are kept, if they are (step core59).
-
 Changed: Convolution. New: Bilinear, its base class, ConvolutionInput, ConvolutionWeight.
 Try: return None in place of one gradient of ConvolutionWeight. Which check finds it?
 """

@@ -21,7 +21,7 @@ In backward, with G for the gradient of L, the same steps in reverse:
 The trap: only the lower triangle of A is read, but the gradient is symmetric: A[i, j] and A[j, i]
 get half each, so a step of an optimizer leaves A symmetric. PyTorch does the same.
 
-`saves = ~0, None`: the result is kept, and a constant (step core59).
+`saves = ~0, None`: the result is kept, and a constant (step node02).
 
 New: Cholesky, cholesky. linalg.py (step jacobian08) is resumed.
 Try: leave the halves out of `backward`, and compare with the numbers of the demo.

@@ -17,7 +17,7 @@ negative word is a mistake, often a padding that was meant to be ignored (the ne
 PyTorch: nn.Embedding, with its numbers drawn from a normal distribution. Its node prints as
 EmbeddingBackward0.
 
-`saves = (1,)` declares that argument 1, the index, is kept (step core59).
+`saves = (1,)` declares that argument 1, the index, is kept (step node02).
 
 Changed: embedding picks. New: PickRows, Embedding.
 Try: leave out check_index, and ask for word -1: you get the last word, and no error.

@@ -19,7 +19,7 @@ Amin differs from Amax in one word: method = "min".
 (found.sum takes axis and keepdims, NumPy's words, as the formula runs on arrays and on Tensors. The
 dtype keeps the count of float32 gradients in float32.)
 
-`saves = 0, ~0` declares what is kept: argument 0, and the result (step core59).
+`saves = 0, ~0` declares what is kept: argument 0, and the result (step node02).
 
 Changed: the reductions of step reduce09 are imported. New: Amax, Amin, amax, amin.
 Try: return ctx.spread(g) * found, without dividing. Which line is wrong now?

@@ -19,7 +19,7 @@ So these are for indices that differ, as places of maxima and of sorted elements
 
 A 0-d tensor has one element: it is copied.
 
-`saves = (1,)`: what is kept is argument 1, the index (step core59).
+`saves = (1,)`: what is kept is argument 1, the index (step node02).
 
 New: take_along, TakeAlong, PutAlong.
 Try: take the index [[0, 0]] from the demo's row, and call backward. Is the gradient right?

@@ -17,7 +17,7 @@ The value is a number or a tensor with one element and no dimensions; it must fi
 
 PyTorch: masked_fill, masked_fill_ (in place).
 
-`saves = (1,)` declares that the mask, argument 1, is kept (step core59).
+`saves = (1,)` declares that the mask, argument 1, is kept (step node02).
 
 New: MaskedFill, masked_fill, masked_fill_.
 Try: let backward return g for x, and read the gradient in the demo.

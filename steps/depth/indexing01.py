@@ -20,7 +20,7 @@ so its backward:
 
 PyTorch: x[rows] has IndexBackward0, and the scatter-add in it is index_put with accumulate=True.
 
-`saves = (1,)` declares that argument 1, the index, is kept; in AddIndex it is 2 (step core59).
+`saves = (1,)` declares that argument 1, the index, is kept; in AddIndex it is 2 (step node02).
 
 Changed: a new module, indexing.py. New: Index, AddIndex.
 Try: write `out[index] += x` in AddIndex, and see which lines notice.

@@ -22,7 +22,7 @@ name. A matrix that is nearly singular raises nothing, and gives numbers without
 
 In PyTorch these are torch.linalg.solve and torch.linalg.LinAlgError.
 
-`saves = 0, ~0` declares what is kept: A, and the result (step core59).
+`saves = 0, ~0` declares what is kept: A, and the result (step node02).
 
 New: LinAlgError, LinalgFunction, Solve, solve.
 Try: solve(A, eye(2)). What is the result, times A?

@@ -14,6 +14,8 @@ The d_t are kept side by side. Then the gradients of the weights, which are sums
 large product each: dL/dW_hh = d^T [h_0 ... h_(T-1)]. That is why `states_before` builds this
 matrix.
 
+`saves` declares what is kept (step node02): all arguments but number 5, the rows, and ~0, out.
+
 The trap is `g_last.copy()`: the gradient of the last state belongs to the engine, and the loop
 changes dh in place.
 
@@ -81,6 +83,7 @@ class TanhLoop(Function):
     """h' = tanh(x + W h) over all time steps, as one node, with the arguments of `unroll`."""
 
     step = staticmethod(tanh_step)
+    saves = 0, 1, 2, 3, 4, 6, ~0
 
     def forward(ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, h: Any) -> tuple:
         ctx.rows = rows

@@ -79,6 +79,7 @@ class TanhLoop(Function):
     """h' = tanh(x + W h) over all time steps, as one node, with the arguments of `unroll`."""
 
     step = staticmethod(tanh_step)
+    saves = 0, 1, 2, 3, 4, 6, ~0
 
     def forward(ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, h: Any) -> tuple:
         ctx.rows = rows

@@ -19,7 +19,7 @@ A loop with relu differs from TanhLoop in the function and its derivative alone,
 The trap: both methods work in place. What a subclass forgets to write into `out` is not 0: it is
 what the memory held before.
 
-How many values are kept depends on the subclass. So forward sets ctx.saves (step core59): the
+How many values are kept depends on the subclass. So forward sets ctx.saves (step node02): the
 numbers of the arguments, ~0 for the first result, None for what `run` gave.
 
 New: Loop, ReluLoop. Changed: TanhLoop.

@@ -17,7 +17,7 @@ from_formulas makes a class of the two. The mean divides by `count`, and so does
 The trap: a target is usually data and requires no gradient. Then `ctx.edges[1]` is None, and -gx is
 not computed. But a target can be the output of another network, and then needs its gradient.
 
-`saves = 0, 1` declares that x and t are kept, arguments 0 and 1 (step core59).
+`saves = 0, 1` declares that x and t are kept, arguments 0 and 1 (step node02).
 
 Changed: mse_loss. New: Loss, from_formulas, Mse.
 Try: leave out `/ ctx.count` in backward. What would a user notice?

@@ -22,7 +22,7 @@ does: the data that enters the first layer of a network needs none, and dL/dA is
 The trap: the shapes do not help with square matrices. G B in place of G B^T fits as well, and is
 wrong.
 
-`saves = 0, 1` declares which arguments are kept, so no call has to look for them (step core59).
+`saves = 0, 1` declares which arguments are kept, so no call has to look for them (step node02).
 
 Changed: a new module, matmul.py, begins. New: MatMul, matmul, and the operator @.
 Try: return the gradients with g.T in place of g. Which of the shapes do not fit?

@@ -20,7 +20,7 @@ operators and with what ctx.call and ctx.xp give: on Tensors backward is differe
 The trap: without the two means, r * e, there is still a gradient that trains, only worse, and no
 error says so. gradcheck does.
 
-`saves = 0, 1, 2` declares that arguments 0 to 2 are kept (step core59).
+`saves = 0, 1, 2` declares that arguments 0 to 2 are kept (step node02).
 
 Changed: batch_norm is one node, as in PyTorch. New: Normalization, NativeBatchNorm.
 Try: return r * g * weight in backward. Which lines of the demo notice?

@@ -20,7 +20,7 @@ The traps: h uses the variance divided by n, the average the one divided by n - 
 depend on how large the batch is; PyTorch does the same. And the averages are written in place, as
 they will be buffers of a module. (bump_version: a backward that still needs them will notice.)
 
-m and r are saved too; in `saves` they are None, constants (step core59).
+m and r are saved too; in `saves` they are None, constants (step node02).
 
 Changed: Normalization and batch_norm, which now has PyTorch's arguments.
 Try: momentum=1.0 in the demo's loop. What do the averages say then?

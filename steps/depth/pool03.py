@@ -19,7 +19,7 @@ in a byte, and bytes are quick to read.
 Backward hands the gradient to the view x_t where the choice is t, and 0 elsewhere. It is the
 spreading of step pool02 with one more factor, so SumWindows and SpreadWindows get the choice.
 
-`saves` declares what is kept (step core59): argument 2 or 3 for a choice that was given; None, a
+`saves` declares what is kept (step node02): argument 2 or 3 for a choice that was given; None, a
 constant, for one that MaxPool has made.
 
 Changed: SumWindows and SpreadWindows take a choice. New: MaxPool, max_pool.

@@ -22,7 +22,7 @@ Halves are computed as float32 again. A variance is several operations, and each
 `widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step
 elementwise16).
 
-`saves = (0,)` declares that argument 0 is what is kept (step core59).
+`saves = (0,)` declares that argument 0 is what is kept (step node02).
 
 Changed: nothing. New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?

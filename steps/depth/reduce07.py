@@ -15,7 +15,7 @@ Std is a subclass of Var. Its forward takes the root of Var's result, and its ba
 The trap: a formula whose value is right at a point may still have a nan as its gradient there. The
 value of sqrt(var(x)) is 0, as it should be; only training shows the nan.
 
-`saves = 0, ~0`: x is kept, and the result (step core59).
+`saves = 0, ~0`: x is kept, and the result (step node02).
 
 New: Std, std.
 Try: divide by y alone in Std.backward.

@@ -23,7 +23,7 @@ arrays.)
 
 The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
 
-`saves = (~0,)` declares that the result is what is kept (step core59).
+`saves = (~0,)` declares that the result is what is kept (step node02).
 
 Changed: a new module, softmax.py, begins. New: minus_max, Softmax, softmax.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.

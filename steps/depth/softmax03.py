@@ -23,7 +23,7 @@ its sum, 0.
 The trap: the finite number must be finite in the type of x. -1e308 is -inf in float32. So `lowest`
 has one for each size of type.
 
-`saves = 0, ~0`: x is kept, and the result (step core59).
+`saves = 0, ~0`: x is kept, and the result (step node02).
 
 New: Logsumexp, logsumexp.
 Try: leave the clip out of backward. Which gradient becomes nan?

@@ -25,7 +25,7 @@ refuses to be differentiated twice.
 
 (PyTorch: torch._decomp has native_layer_norm in this form.)
 
-`saves` names arguments 0 to 2, and None for m and r: constants (step core59).
+`saves` names arguments 0 to 2, and None for m and r: constants (step node02).
 
 New: Formula, like, PlainNormalization.
 Try: print the forward graph of a layer norm, with this entry and without.

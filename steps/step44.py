@@ -1109,7 +1109,7 @@ if __name__ == "__main__":
             # -> spread 0.01   1.39  1.39
             # -> Linear's own  1.39  1.38
             # -> spread 0.5     nan   nan
-            # -> kaiming       1.30  0.99
+            # -> kaiming       ...
 
     # The numbers themselves: 3 with a spread of 0.5; with 50 inputs a spread of sqrt(2 / 50) = 0.2.
     weight = Parameter(zeros(400, 50))

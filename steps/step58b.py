@@ -1871,5 +1871,5 @@ if __name__ == "__main__":
             sizes += [f"{spread(y):.2g}", f"{spread(x.grad):.2g}"]
         print(kind.__name__, sizes)  # spread of the output, of the gradient; and with 1.5
         # -> Block ['2', '1.5', '4', '3.5']
-        # -> NoNorm ['4.7', '7', '4e+03', '5.9e+05']
+        # -> NoNorm ['4.7', '7', '4e+03', '...e+05']
         # -> NoAddition ['0.21', '0.0053', '0.41', '0.091']

@@ -16,8 +16,8 @@ branch, `where`, would choose too late: step compare06 shows why.
 
 Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
 exponents in an array; PyTorch refuses a negative number as the exponent of a tensor, and rounds
-toward 0 where the exponents are a tensor. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is 0.
-And a number as an operand wraps around to the type of the tensor (step types01). As an exponent it
+toward 0 where the exponents are a tensor. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is 0. And
+a number as an operand wraps around to the type of the tensor (step operands01). As an exponent it
 would then be another power: 300 is 44 as int8. PyTorch refuses it, and so does `fits`.
 
 Changed: slope_of_exponent, pow, binary, compute. New: any_power, check_fits.

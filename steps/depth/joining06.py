@@ -16,7 +16,7 @@ part of x that stays, and `place`, where it goes. With them padding is a Slice a
 has its gradient already.
 
 The trap: the frame has the type of x, not of its value. Around integers, 2.7 becomes 2, as in
-PyTorch. number_like of step types01 converts it.
+PyTorch. number_like of step operands01 converts it.
 
 PyTorch's functional.pad calls this for mode "constant"; the other modes, such as mirrors, come with
 the layers that use them.

@@ -295,6 +295,7 @@ def test_every_function_and_class_of_the_package_has_an_answer():
         for name in dir(owner)
         if callable(value := getattr(owner, name)) and not hasattr(object, name)
         if getattr(value, "__module__", "").startswith("tinytorch")
+        if name != "__getattr__"  # of the module itself, which step compile28 shows
     ]
     assert len(asked) > 400
     asked = [name for name in asked if name not in known]

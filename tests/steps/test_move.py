@@ -384,7 +384,7 @@ def test_a_real_step_goes_to_the_other_road_and_back(tmp_path):
         curriculum.file.write_text(curriculum.file.read_text() + run)
         (curriculum.folder / "moved.tsv").unlink(missing_ok=True)  # it would be told of 84a
     elif curriculum.step("conv01"):
-        there = ("conv01", "98z")
+        there = ("conv01", "98c")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     moved(Curriculum(tmp_path), *there)
     assert not (tmp_path / "steps" / Number.parse(there[0]).file).exists()

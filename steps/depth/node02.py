@@ -9,18 +9,15 @@ class can declare it:
 
     saves = 0, 1        saved value 0 is input 0, saved value 1 is input 1 (~0 is the result)
 
-So apply does not look any more. From here on every Function that saves says what it saves; where
-that differs from call to call, its forward sets ctx.saves. One that says nothing works until a
-second derivative is asked for, and then raises. CustomFunction keeps the search: its users save
-tensors, and have never heard of roles. On the machine where this was written, Mul.apply took 4.9
-microseconds and takes 2.8 now. It was the largest part of the time, which only the measurement
-showed.
+apply then does not look. A Function that declares nothing works as before, and a call that saved
+nothing is not asked. On the machine where this was written, Mul.apply took 4.9 microseconds and
+takes 2.8 now. It was the largest part of the time, which only the measurement showed.
 
 The trap: nothing checks a declaration. A wrong one is not noticed in the first derivative, which
 uses the arrays. It shows in the second, where the roles say through which edge the gradient goes
 on. The demo declares 1, 0 and gets a wrong one. (gradgradcheck finds this, step 68c.)
 
-Changed: Function, Function.apply, Function.several_outputs, Function.saved_tensor, Mul, Div, Exp.
+Changed: Function, Function.apply, Function.several_outputs, Function.saved_tensor, Mul, Div.
 Try: declare saves = None, None in Mul. Why does the second backward raise?
 """
 
@@ -105,7 +102,7 @@ class Function:
     several = False  # the results came as a tuple
     saved: Any = NOTHING
     # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
-    # that saves declares them, or its forward sets them where they differ from call to call.
+    # whose roles never change declares them; for the others they are found when a call is recorded.
     saves: Sequence[int | None] | None = None
     input_shapes: list | None = None  # where an input was broadcast
     hooks: dict | None = None  # {output number: hooks on the gradient of this output}
@@ -182,6 +179,8 @@ class Function:
         if record:
             out._requires_grad, out._edge = True, (ctx, 0)
             ctx.outputs = ((array.shape, array.dtype),)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                ctx.saves = ctx.roles_of(arrays, (array,))
             if cls.elementwise and broadcast:
                 ctx.note_shapes(arrays, array.shape)
         else:
@@ -207,6 +206,9 @@ class Function:
         outs = [wrap(array, ctx.device) for array in arrays]
         if record:
             ctx.record_outputs(outs)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+                ctx.saves = ctx.roles_of(inputs, arrays)
         if ctx.view:
             for number, out in enumerate(outs):
                 record_view(out, args[0], ctx.view_call(number, args))
@@ -291,14 +293,9 @@ class Function:
     def saved_tensor(ctx, number: int) -> Any:
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
-        value = ctx.saved[number]
+        value, role = ctx.saved[number], None if ctx.saves is None else ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
-        if ctx.saves is None:
-            raise RuntimeError(
-                f"{ctx.name()} saves an array, and its class does not declare its role: saves = ..."
-            )
-        role = ctx.saves[number]
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
         if edge is not None:
@@ -1124,8 +1121,6 @@ true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, operator.itru
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
-    saves = (~0,)
-
     def forward(ctx, x: Any) -> Any:
         y = ctx.xp.exp(x)
         ctx.save_for_backward(y)
@@ -1458,29 +1453,21 @@ if __name__ == "__main__":
     def microseconds(action):
         return timeit.timeit(action, number=1000) * 1e3
 
-    class Searched(Mul):
-        """As it was: the roles are looked for in each call."""
-
+    class Undeclared(Mul):
         saves = None
-
-        def forward(ctx, a, b):
-            result = a * b
-            ctx.save_for_backward(a, b)
-            ctx.saves = ctx.roles_of((a, b), (result,))
-            return result
 
     class Swapped(Mul):
         saves = 1, 0
 
     v = tensor([0.5] * 10, requires_grad=True) * 2.0
     w = tensor([0.5] * 10, requires_grad=True)
-    both = (lambda: Searched.apply(v, w)), (lambda: Mul.apply(v, w))
+    both = (lambda: Undeclared.apply(v, w)), (lambda: Mul.apply(v, w))
     turns = [[microseconds(action) for action in both] for _ in range(9)]
     searched, declared = map(
         min, zip(*turns, strict=True)
     )  # in turns, so that both had quiet times
     print(f"Mul, microseconds: searched {searched:.1f}, declared {declared:.1f}")  # -> ...
-    print(Searched.apply(v, w).grad_fn.saves, Mul.apply(v, w).grad_fn.saves)
+    print(Undeclared.apply(v, w).grad_fn.saves, Mul.apply(v, w).grad_fn.saves)
     # -> [0, 1] (0, 1)
 
     x, y = tensor([2.0], requires_grad=True), tensor([5.0], requires_grad=True)
@@ -1494,25 +1481,12 @@ if __name__ == "__main__":
         return gx, x.grad, y.grad
 
     print(*second(Mul.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
-    print(*second(Searched.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
+    print(*second(Undeclared.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
     print("wrong:", *second(Swapped.apply))  # -> wrong: tensor([20.0]) tensor([26.0]) None
     print(*second(lambda a, b: a / (1.0 / b)))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
 
-    class Undeclared(Mul):
-        saves = None
-
-    (first,) = grad(Undeclared.apply(x, y), x)
-    print("first:", first)  # -> first: tensor([5.0])
-    try:
-        second(Undeclared.apply)
-    except RuntimeError as error:
-        print(error)
-    # -> UndeclaredBackward0 saves an array, and its class does not declare its role: saves = ...
-
     class Both(Function):
-        """x and x^2: one saved value, for several results."""
-
-        saves = (0,)
+        """x and x^2: several results, roles are searched."""
 
         def forward(ctx, x):
             ctx.save_for_backward(x)
@@ -1522,4 +1496,4 @@ if __name__ == "__main__":
             return g1 + 2.0 * g2 * ctx.saved[0]
 
     one, square = Both.apply(x)
-    print(one, square, square.grad_fn.saves)  # -> tensor([2.0]) tensor([4.0]) (0,)
+    print(one, square, one.grad_fn.saves)  # -> tensor([2.0]) tensor([4.0]) [0]

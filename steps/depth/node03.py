@@ -105,7 +105,7 @@ class Function:
     several = False  # the results came as a tuple
     saved: Any = NOTHING
     # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
-    # that saves declares them, or its forward sets them where they differ from call to call.
+    # whose roles never change declares them; for the others they are found when a call is recorded.
     saves: Sequence[int | None] | None = None
     input_shapes: list | None = None  # where an input was broadcast
     hooks: dict | None = None  # {output number: hooks on the gradient of this output}
@@ -188,6 +188,8 @@ class Function:
         if record:
             out._requires_grad, out._edge = True, (ctx, 0)
             ctx.outputs = ((array.shape, array.dtype),)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                ctx.saves = ctx.roles_of(arrays, (array,))
             if cls.elementwise and broadcast:
                 ctx.note_shapes(arrays, array.shape)
         else:
@@ -213,6 +215,9 @@ class Function:
         outs = [wrap(array, ctx.device) for array in arrays]
         if record:
             ctx.record_outputs(outs)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+                ctx.saves = ctx.roles_of(inputs, arrays)
         if ctx.view:
             for number, out in enumerate(outs):
                 record_view(out, args[0], ctx.view_call(number, args))
@@ -297,14 +302,9 @@ class Function:
     def saved_tensor(ctx, number: int) -> Any:
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
-        value = ctx.saved[number]
+        value, role = ctx.saved[number], None if ctx.saves is None else ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
-        if ctx.saves is None:
-            raise RuntimeError(
-                f"{ctx.name()} saves an array, and its class does not declare its role: saves = ..."
-            )
-        role = ctx.saves[number]
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
         if edge is not None:
@@ -1129,8 +1129,6 @@ true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, operator.itru
 
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
-
-    saves = (~0,)
 
     def forward(ctx, x: Any) -> Any:
         y = ctx.xp.exp(x)

@@ -19,8 +19,6 @@ def leaf(data, device="cpu", **options):
 class Cube(Function):
     """y = x^3;   dy/dx = 3 x^2."""
 
-    saves = (0,)
-
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x * x * x
@@ -33,8 +31,6 @@ class Cube(Function):
 class Exp(Function):
     """y = e^x;   dy/dx = y: what is saved is the output."""
 
-    saves = (~0,)
-
     def forward(ctx, x):
         y = ctx.xp.exp(x)
         ctx.save_for_backward(y)
@@ -46,8 +42,6 @@ class Exp(Function):
 
 class SumAndProduct(Function):
     """s = a + b, p = a b, and how many elements are positive (an integer: no gradient)."""
-
-    saves = 0, 1
 
     def forward(ctx, a, b):
         ctx.save_for_backward(a, b)

@@ -161,7 +161,6 @@ def test_a_copy_that_forward_saves_is_a_constant():
     class Square(Function):
         def forward(ctx, x):
             ctx.saved = (x, x.copy())
-            ctx.saves = ctx.roles_of((x,), ())
             return x * x
 
         def backward(ctx, g):
@@ -189,19 +188,3 @@ def test_a_parameter_can_be_the_only_operand():
     parameter = tinytorch.nn.Parameter(tinytorch.tensor([1.0, -2.0]))
     (-parameter).sum().backward()
     assert parameter.grad.tolist() == [-1.0, -1.0]
-
-
-def test_a_function_without_roles_refuses_a_second_derivative():
-    class Square(Function):
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        def backward(ctx, g):
-            return 2.0 * g * ctx.saved[0]
-
-    x = tinytorch.tensor([3.0], requires_grad=True)
-    y = Square.apply(x)
-    assert grad(y, x, tinytorch.ones(1), retain_graph=True)[0].item() == 6.0
-    with pytest.raises(RuntimeError, match="SquareBackward0 saves an array"):
-        grad(y, x, tinytorch.ones(1), create_graph=True)

@@ -23,7 +23,7 @@ runpy.run_path({path!r}, run_name="__main__")
 
 
 def test_there_are_such_steps():
-    assert any("Sums of halves" in path.read_text("utf-8")[:200] for path in STEPS)
+    assert any("Type promotion" in path.read_text("utf-8")[:200] for path in STEPS)
 
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.stem)

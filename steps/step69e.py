@@ -17,7 +17,7 @@ view() makes the new strides or refuses. reshape() makes a view where that is po
 where it is not. So the trap is in reshape: whether a write into the result is seen in x depends on
 x's strides. (Step 37b's reshape was NumPy's, which decides in the same way.)
 
-PyTorch: the same names, the same message. Ours takes no -1.
+PyTorch: the same names, the same messages. Ours takes no -1.
 
 New: Tensor.view, Tensor.reshape, view_stride.
 Try: leave out `if left % n: return None`. y.view(6) is not refused. How far does the demo get?
@@ -145,6 +145,8 @@ def fetches(x, line=8, kept=4):
 
 def view_stride(shape, stride, size):
     """The strides that read a tensor in another shape, or None where no strides can."""
+    if math.prod(size) != math.prod(shape):
+        raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {math.prod(shape)}")
     blocks = []  # [elements, step between them]: dimensions that lie in memory like one
     for n, step in zip(shape, stride, strict=True):
         if n == 1:
@@ -171,6 +173,10 @@ if __name__ == "__main__":
     print(row.tolist(), row.stride())  # -> [1, 2, 3, 4, 5, 6] (1,)
     print(x.view(3, 2).tolist(), "is not", y.tolist())
     # -> [[1, 2], [3, 4], [5, 6]] is not [[1, 4], [2, 5], [3, 6]]
+    try:
+        x.view(3)
+    except RuntimeError as error:
+        print(error)  # -> shape '[3]' is invalid for input of size 6
     try:
         y.view(6)
     except RuntimeError as error:

@@ -156,6 +156,8 @@ def fetches(x, line=8, kept=4):
 
 def view_stride(shape, stride, size):
     """The strides that read a tensor in another shape, or None where no strides can."""
+    if math.prod(size) != math.prod(shape):
+        raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {math.prod(shape)}")
     blocks = []  # [elements, step between them]: dimensions that lie in memory like one
     for n, step in zip(shape, stride, strict=True):
         if n == 1:

@@ -2,7 +2,7 @@
 
 The road's forms are right, and the package's are the same with what a library owes its users: types
 in the signatures, errors under Raises, and the few members that programs ask for. Six steps put
-the joined core into this dress, a quarter of it each. There is nothing new to understand; skim
+the joined core into this dress, a part of it each. There is nothing new to understand; skim
 them, and read where a name differs from the one that you know.
 
 - DType also answers is_signed and is_complex, and is pickled by its name, so that `is` still holds

@@ -8,8 +8,8 @@
   preserve_format, the default, keeps the order of x.
 - cast is what x.to(dtype) calls.
 
-Changed: View, record_view, Cast, Clone, clone. New:
-refresh_view_grad_fn, MemoryFormat, cast.
+Changed: View, record_view, rebase_history, Cast, Clone, clone.
+New: refresh_view_grad_fn, MemoryFormat, cast.
 Try: copy the list of calls in record_view, view.calls + [call], and measure 10,000 views of views.
 """
 

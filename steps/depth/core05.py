@@ -1,8 +1,8 @@
 """Step core05: Catalogue: the backward pass in the package's dress
 
-The pass of step 65a keeps a list of gradients for every node. Here a node with
-one output, as nearly all are, keeps the gradient itself, and add_part serves the others. What else
-differs from the road's form:
+The pass of step 65a keeps a list of gradients for every node. Here a node with one output, as
+nearly all are, keeps the gradient itself, and add_part serves the others. What else differs from
+the road's form:
 
 - A sum that the pass made itself (own) may be added to in place; a gradient that a node handed over
   may not, since another node may hold it.

@@ -7,8 +7,8 @@
   of a tensor that it copies.
 - from_numpy refuses negative strides; PyTorch's kernels, and ours in C, could not read them.
 - detach_ takes a tensor itself out of the graph; output_nr is the number of its output.
-- _hooks and _after_hooks are declared here, in the class, although step engine02 fills them: what a
-  class has stands in one place.
+- _after_hooks is declared here, in the class, although step engine03 is the first to fill it: what
+  a class has stands in one place.
 
 Changed: Tensor, wrap, tensor, as_tensor, from_numpy, to, Transfer. New: Tensor.detach_, output_nr.
 Renamed: to_cpu is cpu_copy.

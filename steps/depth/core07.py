@@ -1,7 +1,7 @@
 """Step core07: Catalogue: operations, writes in place and own functions in the package's dress
 
-The runs that follow finish the modules of the core one by one, from the smallest to the largest;
-each begins with the forms that stand after this step.
+The runs that follow finish the modules of the core one by one. A finished module is imported from
+then on; the other definitions have the forms of this step.
 
 - in_place is a function that takes an operation and returns the method; tensor_method attaches it.
   What it checks, and what it hands over, are functions of their own: check_writable, take_history.

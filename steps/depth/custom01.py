@@ -14,7 +14,7 @@ dtype.
 Two differences are repaired, as PyTorch repairs them. A gradient with a broadcast shape is summed
 back to the shape of the argument. One of another dtype is cast. Everything else is an error which
 names the function and the argument. (In PyTorch the name of such a node ends without a 0:
-CubeBackward.)
+ShiftBackward.)
 
 The part of apply that records moves into a method of its own, which the next step changes.
 

@@ -3,9 +3,9 @@
 A forward may write into an input, for example with NumPy, to save memory. Then x has new elements
 and its old history: the mistake of step 66c. In the demo a doubles its elements, and its
 gradient is still 1 where it should be 2. And a write by NumPy is not counted, so that a product
-which has saved the old elements does not notice (step 66a).
+which has saved the old elements does not notice (step 66b).
 
-ctx.mark_dirty(x) declares the write. It does what an in-place method does (steps 66c to 66c):
+ctx.mark_dirty(x) declares the write. It does what in-place methods do (steps 66c, inplace03):
 
     before    the write is checked: a leaf, or an expanded tensor, is refused
               it is counted: what has saved the old elements raises an error in backward

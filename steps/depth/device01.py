@@ -23,7 +23,10 @@ may not have, and rely on AttributeError. So it answers two names, and refuses a
 
 (PyTorch: torch.device("cuda:1") works on every machine, too.)
 
-Changed: Backend, Device, tensor, Transfer. New: Device.__getattr__, Device.__repr__.
+Types and storages are imported now. Writing in place, hooks, grad() and functions of your own are
+laid aside until the runs that go on with them (inplace, engine).
+
+Changed: Backend, Device, tensor, Transfer, to. New: Device.__getattr__, Device.__repr__.
 Try: take "cuda": None out of backends. Which line of the demo ends the program, and what does it
 say?
 """

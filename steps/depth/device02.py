@@ -18,7 +18,8 @@ for a device.
 
 (PyTorch: torch.device("cuda") keeps its index open; the device of a tensor never does.)
 
-Changed: Backend, Device, register_backend, tensor, to. New: array_types, device_of, as_device.
+Changed: Backend, Device, register_backend, tensor, from_numpy, Function.apply, to.
+New: array_types, device_of, as_device.
 Try: in as_device return Device(device) in all cases but None. Which line of the demo differs first?
 """
 

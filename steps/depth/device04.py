@@ -10,9 +10,11 @@ here: read `send`, and skim the others.
 - pickle stores a Device by type and index, so that it comes back as the one object.
 - NumPy keeps its warnings per thread. A thread that reads the default device turns them off:
   1e300 as float32 is inf, without a warning, as in PyTorch.
-- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
+- Another device may stand in for one on a thread: default.stand_ins. A compiler uses it (step
+  tracer25).
 - Four fields of Backend are not used yet: address and strided (shared memory, step tensor10),
-  chunk_elements (large arrays, 56q), random_source (random numbers, 65c). They have defaults.
+  chunk_elements (large arrays, step elementwise18), random_source (random numbers, step random03).
+  They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.

@@ -8,7 +8,7 @@ for it, or add a hook that stores it. The second is so common that it has a name
 It is a hook, with two details that are easy to get wrong.
 
 The hook belongs to the node, and it has to find the tensor. If it simply refers to it, the node
-refers to its own output: the cycle of step 17, and the graph stays until the collector runs. So it
+refers to its own output: the cycle of step 17a, and the graph stays until the collector runs. So it
 refers to it weakly, and if the tensor is gone there is nothing to store.
 
 Other hooks may replace the gradient. What is retained should be the gradient that goes on, so this

@@ -13,7 +13,6 @@ Nothing in the pass is recursive, so depth is no problem: the demo goes through 
 calls.
 
 Changed: starting_gradients, run_backward, tensor_backward, grad. New: backward, check_targets.
-Finished: autograd/engine.py.
 Try: leave out the comparison of shapes, and pass a gradient of shape (1,) to a product of two
 vectors."""
 

@@ -17,6 +17,8 @@ The trap is the case in which nothing is recorded: under no_grad, or if neither 
 gradients. Then CopySlices would be a call for nothing, so overwrite writes into the array. The
 write is counted in each case.
 
+(The definitions for writing in place, from CopySlices on, come back from step core07.)
+
 Changed: assign. New: overwrite.
 Try: in assign ask for `target._view is not None` alone, as in step 67c. Which line shows it?
 """

@@ -8,7 +8,7 @@ them first, with assign, which does not check.
     made under no_grad         the view requires no gradient, so the write is not recorded; but it
                                changes elements of a base that has a gradient
     from a function of         the view would have to follow its base now, and cannot (step
-    your own                   50c): it is lost, which shows later, where it is used
+    your own                   core04): it is lost, which shows later, where it is used
 
 All three are refused before anything is computed or written.
 

@@ -2,8 +2,8 @@
 
 in_place makes the in-place form of any operation whose first argument is the tensor (step 66c).
 So the rest of the family is one line each: sub_, neg_, and the operators -= and /=. Skim them. Each
-comes with all that this topic and the last one have built: writes are counted, leaves refuse, views
-and their bases take the new history.
+comes with all that steps 66a to 67c and this run have built: writes are counted, leaves refuse,
+views and their bases take the new history.
 
 A second name in the line is an alias: x.subtract_(y) is x.sub_(y). An operator has a method name,
 too: Python runs `x -= y` as x = x.__isub__(y).

@@ -9,7 +9,7 @@ a second argument, NumPy's form of the operation (operator.isub is the function 
 write_directly uses it, if all of this holds:
 
     nothing is recorded    neither tensor requires gradients, or it runs under no_grad
-    no mode is open        a mode has to see the call (step modes02)
+    no mode is open        a mode has to see the call (step 65d)
     one type, one shape    floats of one type, on one device, and one shape or a number: there is
                            nothing to promote, to move or to refuse
 

@@ -18,7 +18,6 @@ the other way round is a conversion.
 (The names, the refusals and the warning are PyTorch's.)
 
 Changed: add, sub, mul. New: into.
-Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
 Try: c = a.expand(3, 2); then add(b, b, out=c). No check refuses it. Why is `a` not overwritten?
 """
 

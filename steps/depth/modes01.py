@@ -1,7 +1,7 @@
 """Step modes01: Gradient modes per thread
 
-GradMode.enabled is one switch for the whole program. Let one thread evaluate a model under no_grad
-while another thread trains: the training loses its graph, without an error.
+state.grad_enabled (step core02) is one switch for the whole program. Let one thread evaluate a
+model under no_grad while another thread trains: the training loses its graph, without an error.
 
 threading.local gives each thread its own attributes, at the values that the class declares:
 
@@ -11,12 +11,15 @@ NumPy has settings per thread, too: whether 1 / 0 warns. PyTorch answers inf wit
 ThreadState's __init__, which runs once in each thread, turns NumPy's warnings off. For this reason
 apply reads the state before it calls forward.
 
+state.modes, the modes that are open (step 65d), belongs to a thread in the same way. open_modes
+lists the modes of all threads: where it is empty, apply need not look into its own thread's list.
+
 The trap: a thread that is started inside a no_grad block does not inherit it. It records, because
 its switch is a new one.
 
 (PyTorch's switch belongs to a thread, too.)
 
-Changed: GradMode is ThreadState, set_grad_enabled, Tensor.numpy, Function.apply. New: state.
+Changed: ThreadState, FunctionMode, Function.apply. New: open_modes.
 Try: write `class ThreadState:` without threading.local. Which three lines of the demo change?
 """
 

@@ -17,7 +17,7 @@ On the machine where this was written, Mul.apply takes 4.9 microseconds now, and
 instead of 3.6. The demo compares the two branches alone, with operations that have one argument too
 many for the short one. Times vary from run to run; read the ratio.
 
-Changed: Function.apply, Function.note_shapes.
+Changed: Function.apply.
 Try: leave out b._view.refresh(b) in the short branch. Which promise of the demo breaks?
 """
 

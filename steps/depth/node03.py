@@ -17,7 +17,8 @@ Two small things come along. apply notices a call without any tensor where it lo
 so that the check costs the other calls nothing. And Function gets a flag that nothing reads yet,
 `whole`: a compiler will (step tracer19).
 
-Changed: backward_pass, general_step, Function, Function.apply.
+Changed: backward_pass, general_step, Function.apply, record_outputs, note_shapes.
+New: Function.plain, Function.whole.
 Finished: autograd/node.py.
 Try: leave out `ctx.plain = False` in note_shapes (keep the shapes). What is x.grad of a product
 that was broadcast?

@@ -21,7 +21,7 @@ object for each common type. (Kind "f" stands for NumPy's own floats; bfloat16 i
 
 The trap is `x.array * np.float64(2)`, which goes around number_like: float64 again.
 
-Changed: operands, add, mul, sub, true_divide. New: number_like.
+Changed: number_like, operands, add, mul, sub, true_divide.
 Try: let number_like begin with `return number`. Which line of the demo is the first to differ?
 """
 

@@ -7,7 +7,7 @@ There is no new idea here. Read `to`; skim the others, most are two lines long.
   cast, and return the tensor itself where nothing changes, unless copy=True.
 - x.add(other, alpha=2) is x + 2 * other.
 - Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both. For
-  -flag the refusal is still NumPy's TypeError; step errors02 makes a RuntimeError of it.
+  -flag NumPy raises a TypeError, which translate_error (step errors02) makes a RuntimeError.
 
 The trap is x.to(x.dtype), which is x itself and not a copy: a write into one shows in the other.
 

@@ -15,13 +15,13 @@ In PyTorch an edge does not end at a leaf, but at a node AccumulateGrad, which a
 leaf.grad and has the leaf as its `variable`. Here the edge ends at the leaf itself, which saves an
 object for each parameter. So next_functions makes an AccumulateGrad for each leaf (as_node).
 
-The number behind each node says which output of that call the tensor was. It is 0 until an
+The number behind each node says which output of that call the tensor was. It is 0 unless the
 operation has several results (step 64a).
 
 The trap is identity. Each look at next_functions makes new AccumulateGrad objects: compare
 their `variable`, not the objects.
 
-Changed: Tensor.__repr__, Cast, Transfer. New: Function.name, Function.next_functions, as_node,
+Changed: Tensor.__repr__, Function.name, Cast, Transfer. New: Function.next_functions, as_node,
 AccumulateGrad.
 Try: print the graph of a second derivative: x.grad.grad_fn after backward(create_graph=True).
 """

@@ -1,17 +1,17 @@
 """Step 75a: Lists and dictionaries of modules
 
-My network keeps its layers in a list, since forward wants to do more between them than Sequential
-does. Then parameters() finds nothing: it looks at attributes, and a list is neither a Parameter nor
-a Module. There is no error. The loop of the demo gets the last layer alone, and the loss stays
-at 0.43 where it could be 0.05.
+My network keeps its layers in a list, since forward does more between them than Sequential. Then
+parameters() does not find them: it looks at attributes, and a list is neither a Parameter nor a
+Module. There is no error. In the demo only the last layer is trained, and the loss stays at 0.43
+where it could be 0.05.
 
     self.layers = [Linear(8, 8), ...]                the attribute is a list: not looked into
     self.layers = ModuleList([Linear(8, 8), ...])    a module, with the parts "0", "1", ...
 
-A ModuleList gives each part its number as a name, as Sequential does (step 41b). It has no forward:
-the network that owns it says in its own forward what happens. So it is used like a list: len, a
-number in brackets, a loop, append. A ModuleDict does the same under names that you choose, for a
-network that picks a part at run time.
+A ModuleList gives each part its number as a name, as Sequential does (step 41b), and is used like a
+list: len, a number in brackets, a loop, append. It has no forward: its owner's forward says what
+happens. A ModuleDict does the same under names that you choose, for a network that picks a part at
+run time.
 
 From here on a step holds what it builds, and imports the rest, finished, from tinytorch. Here that
 is the tensor with its operations. Module, Linear and Sequential are those of step 60c.
@@ -180,7 +180,7 @@ class ModuleList(Module):
         return iter([child for _, child in self.named_children()])
 
     def __len__(self):
-        return len(list(iter(self)))
+        return len(list(self.named_children()))
 
     def __getitem__(self, index):
         return list(self)[index]

@@ -6,26 +6,25 @@ Three lines that look right, on the Module of step 75a:
     ModuleDict({"eval": ReLU()})     the attribute hides the method: net.eval() calls the ReLU
     super().__init__() forgotten     works, until somebody asks for net.training
 
-So the module has to look at an attribute when it is set. Python offers this: `net.name = value`
-calls net.__setattr__("name", value). And if a name is not an attribute of the object or its class,
-`net.name` calls net.__getattr__("name"). So members need not be attributes at all. Each kind gets a
-dictionary of its own:
+So the module has to look at an attribute when it is set. In Python, `net.name = value` calls
+net.__setattr__("name", value). And if neither the object nor its class has the name, `net.name`
+calls net.__getattr__("name"). So members need not be attributes. Each kind gets a dictionary:
 
     _parameters {"weight": ..., "bias": None}      _buffers {...}      _modules {"0": ..., "1": ...}
 
 __setattr__ decides by the value; a name that is in a dictionary already stays in that one.
 _register refuses what does not fit: the wrong type, a name that is taken, a module whose __init__
-has not run. __getattr__ looks the names up. The walks read the dictionaries, and ask for types no
-more. Whatever else a program sets is a plain attribute, as it was.
+has not run. The walks (named_children, named_members) read the dictionaries. Whatever else a
+program sets is a plain attribute, as it was.
 
-None is allowed: it keeps the name of an option that was not chosen. register_parameter("bias",
-None) makes such a name at once, and walks leave it out.
+None keeps the name of an option that was not chosen, and walks leave it out. A name begins so with
+register_parameter("bias", None).
 
 The trap: a plain attribute hides a member, since Python looks there first. So setting a member
 takes a plain attribute of that name away. (`vars(self).update` in __init__ writes past __setattr__,
 which needs the dictionaries.)
 
-PyTorch has the same three dictionaries, and raises errors of the same types.
+PyTorch has the same three dictionaries and types of error.
 
 Changed: Module.__init__, register_buffer, named_children, named_members. New: Module._store_of,
 __setattr__, __getattr__, _register, register_parameter.
@@ -50,7 +49,10 @@ class Module:
         self.training = True
 
     def _store_of(self, name):
-        """Which of the three dictionaries has a member of this name, or None."""
+        """Which of the three dictionaries has a member of this name, or None.
+
+        vars, since self._modules would call __getattr__ again before __init__ has run.
+        """
         for store in ("_parameters", "_modules", "_buffers"):
             if name in vars(self).get(store, {}):
                 return store
@@ -224,7 +226,7 @@ class ModuleList(Module):
         return iter([child for _, child in self.named_children()])
 
     def __len__(self):
-        return len(list(iter(self)))
+        return len(list(self.named_children()))
 
     def __getitem__(self, index):
         return list(self)[index]

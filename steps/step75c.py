@@ -6,7 +6,7 @@ another type in that way gets new parameters:
     for each linear layer:   layer.weight = Parameter(layer.weight.detach().to(float64))
 
 But the optimizer was made before, and holds the old ones. It finds no gradients there and moves
-nothing: in the demo the loss stays at 10.27, without an error.
+nothing: in the demo the loss stays at 10.27.
 
 So Module.to changes what the parameters hold, and not which objects they are:
 
@@ -14,12 +14,12 @@ So Module.to changes what the parameters hold, and not which objects they are:
                 |                                  the object stays, for all who hold it;
     optimizer --'        -> array [float64]        its array is another one
 
-p.data is the same memory without a history, like p.detach(). Setting it gives p other elements. The
-optimizer then goes on; a gradient that waits is brought along, since it has to fit its parameter.
-_apply does this for any function of a tensor, in all parts.
+p.data is the same memory without a history, like p.detach(). Setting it gives p other elements. A
+gradient that waits is brought along, since it has to fit. _apply does this for any function of a
+tensor, in all parts.
 
-Buffers are not learned and no optimizer holds them, so they may be new tensors. A counter of
-batches is a buffer of integers: it has to go on counting by ones, so `to` leaves it as it is.
+No optimizer holds buffers, so they may be new tensors. A counter of batches is a buffer of integers
+and has to go on counting by ones, so `to` leaves it as it is.
 
 The trap: Tensor.to returns, Module.to changes. `net.to(float64)` alone is enough; `x.to(float64)`
 alone does nothing.
@@ -51,7 +51,10 @@ class Module:
         self.training = True
 
     def _store_of(self, name):
-        """Which of the three dictionaries has a member of this name, or None."""
+        """Which of the three dictionaries has a member of this name, or None.
+
+        vars, since self._modules would call __getattr__ again before __init__ has run.
+        """
         for store in ("_parameters", "_modules", "_buffers"):
             if name in vars(self).get(store, {}):
                 return store
@@ -243,7 +246,7 @@ class ModuleList(Module):
         return iter([child for _, child in self.named_children()])
 
     def __len__(self):
-        return len(list(iter(self)))
+        return len(list(self.named_children()))
 
     def __getitem__(self, index):
         return list(self)[index]

@@ -1,29 +1,25 @@
 """Step 75d: A state that fits in part
 
-A network has learned to read ten digits. Now another one is to say whether a digit is odd, and only
-50 images are labelled. What the first one knows of strokes and corners is in its body, which is
-wanted; its head, the last layer, has ten outputs and is of no use. But load_state_dict of step 48b
-takes all or nothing: a name that differs is an error. That is good: a mistyped name would leave a
+A network has learned to read ten digits. Another one is to say whether a digit is odd, and only 50
+images are labelled. The body of the first one knows strokes and corners and is wanted; its head,
+the last layer, has ten outputs and is of no use. But load_state_dict of step 48b takes all or
+nothing: a name that differs is an error. Mostly that is good, since a mistyped name would leave a
 layer at random. Here it is in the way.
 
-Two different things can be wrong, and they are told apart:
+Two things can differ:
 
     missing_keys      names of the network that the file does not have     they stay as they are
     unexpected_keys   names of the file that the network does not have     they are not used
 
 strict=True, the default, raises an error that names both. strict=False loads what fits, and returns
-the two lists. So look at them: with strict=False and all names wrong, nothing is loaded at all, and
-the answer says so.
+the two lists. A value of another size is an error either way.
 
-A value of another size is an error either way. Nobody can mean that.
-
-After twenty passes through the 50 images, a network with the loaded body tells 89 and 90 % of the
-other 697 digits, from two starts of its head. From random numbers it is 84 and 85 %. (It has to be
-a body for the task: one that has learned to tell 0 to 4 apart was worse than a random one for 5 to
-9, when we tried.)
+After twenty passes through the 50 images, the network is right for 89 and 90 % of 697 others, from
+two starts of its head. With a body of random numbers it is 84 and 85 %. (The body has to suit the
+task: one that had learned 0 to 4 was worse than a random one for 5 to 9, when we tried.)
 
 The trap: a prefix. A network inside of another one has the names "body.0.weight"; strict=False then
-finds nothing, and the training begins at random as if nothing had been loaded.
+loads nothing, without an error. So look at the lists.
 
 PyTorch returns the same two lists, under these names.
 
@@ -56,7 +52,10 @@ class Module:
         self.training = True
 
     def _store_of(self, name):
-        """Which of the three dictionaries has a member of this name, or None."""
+        """Which of the three dictionaries has a member of this name, or None.
+
+        vars, since self._modules would call __getattr__ again before __init__ has run.
+        """
         for store in ("_parameters", "_modules", "_buffers"):
             if name in vars(self).get(store, {}):
                 return store
@@ -256,7 +255,7 @@ class ModuleList(Module):
         return iter([child for _, child in self.named_children()])
 
     def __len__(self):
-        return len(list(iter(self)))
+        return len(list(self.named_children()))
 
     def __getitem__(self, index):
         return list(self)[index]

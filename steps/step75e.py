@@ -1,14 +1,14 @@
 """Step 75e: Hooks: looking into a network
 
-A network of twelve layers learns nothing. Does the signal get lost on its way, and where? Step 44
-computed layer by layer to find out. In a Sequential, or in a network of somebody else, there is no
-place for a print. But each part is called, and Module.__call__ is ours:
+A network of twelve layers learns nothing. Where does the signal get lost? Step 44 computed layer by
+layer to find out. A Sequential, or another person's network, has no place for a print. But each
+part is called, and Module.__call__ is ours:
 
     x --> pre-hooks(module, args) --> forward --> hooks(module, args, output) --> y
 
 A *forward hook* is a function that is registered at one module. It sees each output; what it
 returns, unless it is None, takes the output's place. A *pre-hook* sees the arguments before, and
-may replace them. So hooks do two things: they look, and they change.
+may replace them.
 
 register_forward_hook returns a handle, and handle.remove() takes the hook away again. The handle is
 the key in the dictionary, so one function may be registered twice. The call walks a copy of the
@@ -18,8 +18,8 @@ First the demo looks: the spread of the signal falls from 0.35 after one layer t
 where little more than the biases is left. Then it changes: in a network that reads digits, a hook
 sets one of 16 hidden units to 0, each in turn. One costs 47 % of the answers, four cost none.
 
-The trap: net.forward(x) computes the same, and calls no hook of net. That is why everybody writes
-net(x). And a hook that is not removed stays for the life of the network.
+The trap: net.forward(x) computes the same, and calls no hook of net. So write net(x). And
+a hook that is not removed stays for the life of the network.
 
 PyTorch: the same names. (Gradients have hooks too: register_full_backward_hook.)
 
@@ -65,7 +65,10 @@ class Module:
         self._forward_pre_hooks, self._forward_hooks = {}, {}  # {handle: hook}
 
     def _store_of(self, name):
-        """Which of the three dictionaries has a member of this name, or None."""
+        """Which of the three dictionaries has a member of this name, or None.
+
+        vars, since self._modules would call __getattr__ again before __init__ has run.
+        """
         for store in ("_parameters", "_modules", "_buffers"):
             if name in vars(self).get(store, {}):
                 return store
@@ -108,7 +111,7 @@ class Module:
         for hook in list(self._forward_pre_hooks.values()):
             answer = hook(self, args)
             if answer is not None:
-                args = answer if isinstance(answer, tuple) else (answer,)
+                args = answer if isinstance(answer, tuple) else (answer,)  # one argument alone
         output = self.forward(*args)
         for hook in list(self._forward_hooks.values()):
             answer = hook(self, args, output)
@@ -281,7 +284,7 @@ class ModuleList(Module):
         return iter([child for _, child in self.named_children()])
 
     def __len__(self):
-        return len(list(iter(self)))
+        return len(list(self.named_children()))
 
     def __getitem__(self, index):
         return list(self)[index]

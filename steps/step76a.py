@@ -1,9 +1,9 @@
 """Step 76a: Parameter groups: a rate for each part
 
-The network of step 75d has a body that was loaded and a head that begins at random. With 20 images
-the head has far to go, and the body should hardly move. But the optimizer has one rate for all. A
-rate for the head shakes what the body knows, and a rate for the body leaves the head where it is:
-0.003 gives 82 % of right answers, and the best one that we found, 0.01, gives 87 %.
+The network of step 75d has a body that was loaded and a head that begins at random. The head has
+far to go, and the body should hardly move. But the optimizer has one rate for all. A large one
+spoils what the body knows, and a small one leaves the head where it is: with 20 images 0.003 gives
+82 % of right answers, and the best one that we found, 0.01, gives 87 %.
 
 So the parameters come in groups, each a dict with its own options. What a group does not say, the
 defaults say:
@@ -12,8 +12,8 @@ defaults say:
            {"params": head.parameters()}], lr=0.03)     two groups, each with all options
 
 `update` gets its options from the group, and no longer from self. A list of parameters is one
-group, so old programs go on. With rates of 0.003 and 0.03 it is 88 %. The state is found by the
-parameter itself, whatever group it is in.
+group, so old programs go on. With rates of 0.003 and 0.03 it is 88 %. The key of a parameter's
+state is the parameter itself (two tensors are different keys, even with equal elements).
 
 Biases and the weights of a normalisation are mostly kept out of weight decay: that is a group with
 "weight_decay": 0. A schedule keeps the first rate of each group, and multiplies all by one factor.
@@ -92,7 +92,7 @@ class AdamW(Adam):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2):
         super().__init__(params, lr, betas, eps)
         for group in self.param_groups:
-            group.setdefault("weight_decay", weight_decay)
+            group.setdefault("weight_decay", weight_decay)  # Adam's defaults do not have it
 
     def update(self, p, g, state, group):
         p.array *= 1 - group["lr"] * group["weight_decay"]

@@ -5,8 +5,8 @@ numbers, yet a step of Adam takes at least six times as long as for one paramete
 time goes into calls: Adam's formula is about fifteen calls of NumPy, and each takes a microsecond
 or so before it does anything.
 
-The formulas of Adam and AdamW treat each element alone. They do not know which parameter it belongs
-to, and need no shape. So put all elements side by side, and compute once:
+Adam and AdamW treat each element alone, and need no shape. So put all elements side by side (with
+axis=None, concatenate flattens them), and compute once:
 
     p   | weight 1 | bias 1 | weight 2 | ... |      np.concatenate(..., axis=None)
     g   | its grad | ...                     |      the same
@@ -14,12 +14,11 @@ to, and need no shape. So put all elements side by side, and compute once:
 
 Before: 200 times 15 calls. Now 15 calls, two that gather, and 200 small copies back.
 
-In the demo both are measured in turns; the loop of step 76a is an optimizer for each parameter. For
-200 small parameters it takes about six times as long, and the weights are the same to the last bit.
-For four parameters of 250,000 it is the other way round: the loop takes a third of the time or
-less, since pieces of a megabyte stay in the processor's cache, and to gather costs copies. So the
-finished Adam gathers small parameters only, in chunks that fit the cache, and works on large ones
-where they are.
+The demo measures both in turns; its loop is an optimizer for each parameter. For 200 small ones it
+takes about six times as long, and the weights are the same to the last bit. For four parameters of
+250,000 the loop takes a third of the time or less: pieces of a megabyte stay in the processor's
+cache, and to gather costs copies. So the finished Adam gathers small parameters only, in chunks
+that fit the cache.
 
 The trap: the state now belongs to the whole list of parameters that have gradients. Freeze a layer
 in between, and the list is another one: its averages begin at zero. (The finished form keeps a view
@@ -99,7 +98,7 @@ class AdamW(Adam):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2):
         super().__init__(params, lr, betas, eps)
         for group in self.param_groups:
-            group.setdefault("weight_decay", weight_decay)
+            group.setdefault("weight_decay", weight_decay)  # Adam's defaults do not have it
 
     def update(self, p, g, state, group):
         p *= 1 - group["lr"] * group["weight_decay"]

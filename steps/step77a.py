@@ -1,11 +1,11 @@
 """Step 77a: Samplers: which items, in which order
 
-The loader of step 47b knows two orders: one after the other, or shuffled. I want others. A fifth of
-the items is to be kept for tests, without a second data set. Ten items that the network gets wrong
-are to come first. For each wish the loader would get an option, and an `if` in its loop.
+The loader of step 47b knows two orders: one after the other, or shuffled. I want others: to keep
+two of the items for tests, without a second data set, or to begin with those that the network gets
+wrong. For each wish the loader would get an option, and an `if` in its loop.
 
-But all that the loader asks for is numbers. So whoever gives the numbers is an object of its own, a
-*sampler*: something with a length whose loop gives numbers of items.
+But all that it needs is numbers of items. So an object of its own gives them, a *sampler*: it has a
+length, and a loop over it gives the numbers.
 
     sampler             numbers                batches of 3
     Sequential(8)       0 1 2 3 4 5 6 7        [0 1 2] [3 4 5] [6 7]
@@ -14,7 +14,8 @@ But all that the loader asks for is numbers. So whoever gives the numbers is an 
     a list [3, 3, 3]    3 3 3                  [3 3 3]
 
 shuffle=True now only says which sampler the loader makes for itself. A list is a sampler too. The
-loader takes batch_size numbers at a time (itertools.islice takes as many as there are).
+loader takes batch_size numbers at a time: islice gives fewer at the end, then an empty list, which
+ends the `while`.
 
 RandomSampler begins a stream of its own with a seed from the common one, as the loader of step 47b
 did. SubsetRandomSampler, in PyTorch and here, shuffles with the common stream.

@@ -1,8 +1,8 @@
 """Step 77b: Rare classes more often: drawing by weight
 
 Of 1,000 images in the demo 8 show a nine. A network that never says nine is wrong in 0.8 % of the
-cases, and so it learns: it reads none of the nines of the test. More nines would have to be written
-and labelled. To see these eight more often costs a line.
+cases, and that is what it learns: it reads none of the nines of the test. More nines would have to
+be written and labelled. To show these eight more often costs a line.
 
 A sampler may give a number several times. WeightedRandomSampler draws num_samples numbers, item i
 with a probability in proportion to weights[i]:
@@ -10,12 +10,11 @@ with a probability in proportion to weights[i]:
     P(i) = w_i / (w_0 + w_1 + ... )          w_i = 1 / (how many items have the class of item i)
 
 With these weights each class has the same share of what is drawn. The numbers come from
-multinomial: the finished form can put back what it has drawn (replacement=True), which that of step
-55a could not. Without putting back nothing could come twice.
+multinomial; the finished form can put back what it has drawn (replacement=True), so that an item
+may come twice.
 
-This costs something. The eight nines come again and again and may be learned by heart, and of the
-other classes fewer are seen in a pass. So the demo prints both: the nines go from 0 to 43 %, the
-other digits from 93 to 92 %.
+This has a price: eight nines may be learned by heart, and a pass shows fewer of the other classes.
+So the demo prints both: the nines go from 0 to 43 %, the other digits from 93 to 92 %.
 
 The trap: one weight for each *sample*, not for each class. Ten weights for ten classes are no
 error: they mean the items 0 to 9, and the loader gives nothing else.

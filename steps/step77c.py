@@ -1,20 +1,19 @@
 """Step 77c: Batches of your own: batch samplers and collate_fn
 
 Sentences have different lengths, and a batch is one tensor: default_collate raises an error. So the
-short ones are filled up with zeros to the longest one of their batch. With batches at random, two
-thirds of what a network then reads are zeros, 69 %. If each batch had sentences of like length,
-there would be few. But a sampler gives single numbers, and does not know where a batch ends.
+short ones are filled up with zeros to the longest one of their batch. With batches at random, 69 %
+of what a network then reads are zeros. Batches of sentences of like length would have few. But a
+sampler gives single numbers, and does not know where a batch ends.
 
-So who decides becomes an object in two more places:
+So two more parts of the loader can be replaced:
 
     batch_sampler    gives lists of numbers: which items make a batch together
     collate_fn       makes the batch from the list of items
 
-BatchSampler is the usual one, which the loader makes from its own options. Its loop has become
-three words: numbers, items, batch.
+BatchSampler is the usual one: it is the loop of step 77a, and the loader makes it from its options.
 
 The demo sorts the sentences by length, cuts them into batches, and shuffles the batches, not the
-sentences. What is left of the zeros is 8 %, so an epoch is a little more than a third of the work.
+sentences. 8 % zeros are left, and an epoch is a little more than a third of the work.
 
 The trap: a batch of short sentences is not a random sample, and steps in a row may be alike. That
 is why the batches are shuffled, and why one sorts only within pieces of a large data set.

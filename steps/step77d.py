@@ -1,8 +1,8 @@
 """Step 77d: A process that makes batches
 
-An image has to be read, decoded and moved before the network sees it, and the network waits. In the
-demo an item is a row of a picture that Python computes point by point. Threads would not help:
-Python runs one at a time. But another process has a Python of its own, and another core.
+An image has to be read and decoded before the network sees it, and the network waits. In the demo
+an item is a row of a picture that Python computes point by point. Threads do not help, since Python
+runs one at a time. Another process has a Python of its own, and another core.
 
 A worker is a process with a pipe to us. Its life is a loop: it gets a list of numbers, makes the
 batch as the loader does, and sends it back. None ends it.
@@ -12,17 +12,18 @@ batch as the loader does, and sends it back. None ends it.
     worker 2                    batch 2 3 ..........
 
 `ask` does not wait and `answer` does, so that two workers compute at the same time. iter(f, None)
-calls f until it returns None. A process ends with its pipe, so we close our copy of its end.
+calls f until it returns None. A fork leaves both ends of the pipe open on both sides; we close our
+copy of the worker's end, since with it `answer` would wait for ever if the worker died.
 
 What goes over the pipe is bytes: each side pickles what it sends. A task is 20 bytes, a batch of
 two rows 1,277; a batch of 32 photographs is 20 MB, and is copied on its way. (The finished loader
 puts large arrays into memory that both processes see, and sends where they lie.)
 
-The trap: the worker has a copy of the data set, made when it started. What either side changes
-later, the other one does not see. The demo changes the zoom here, and the worker goes on as it was.
+The trap: the worker has a copy of the data set, made when it started. The demo changes the zoom
+here, and the worker goes on as it was.
 
-Where the process is no fork, it starts Python anew and imports this file: so the data set stands
-above the demo.
+Where a process is not a fork (Windows), it imports this file: so the data set stands above the
+demo.
 
 New: work, Worker, and for the demo Mandelbrot.
 Try: set data.zoom before the workers are made. What do the picture and the two sums become?
@@ -128,7 +129,7 @@ class Worker:
         self.connection, theirs = multiprocessing.Pipe()
         args = theirs, dataset, collate_fn
         self.process = multiprocessing.Process(target=work, args=args, daemon=True)
-        self.process.start()
+        self.process.start()  # daemon: it is ended with our program
         theirs.close()
 
     def ask(self, numbers):

@@ -1,29 +1,26 @@
 """Step 77e: A loader with workers
 
-Two workers of step 77d have to be asked, waited for and ended by hand, and one that is ahead must
-not mix up the order. The program should say DataLoader(..., num_workers=2), and get the same
-batches in the same order as without.
+The workers of step 77d have to be asked, waited for and ended by hand. The program should say
+DataLoader(..., num_workers=2), and get the same batches in the same order as without.
 
-The order comes from taking turns. Task i goes to worker i mod n, and answers are taken in the order
-in which the tasks were given, whoever is ready first:
+So they take turns. Task i goes to worker i mod n, and answers are taken in the order of the tasks,
+whichever worker is ready first:
 
     tasks     0   1   2   3   4   5          worker 1: 0 2 4     worker 2: 1 3 5
     answers   0   1   2   3   4   5          a worker that is ahead waits at its pipe
 
 Each worker has two tasks, so that it never waits for us: while we use batch 0, it makes batch 2.
 `owed` is the queue of workers that have an answer for us; when it is full, the oldest one answers
-before the next task is given. The `finally` ends the workers, also if the loop is left by break:
-then Python closes the generator. What they still have in the pipe is taken first, else a worker
-that cannot get rid of a large batch would never end.
+before the next task is given. The `finally` ends the workers, also if the loop is left by break,
+where Python closes the generator. It takes their last answers first: a worker that cannot get rid
+of a large batch would never end.
 
 The trap: random numbers. A fork copies the random stream too, so that all workers would draw the
 same, and move all images alike. So each worker begins a stream of its own: a seed that the loader
-draws in each pass, plus the worker's number. (This is the number that step 47b drew and did not
-use.) The batches at random are the same as without workers, but what a data set draws for its items
-is not.
+draws in each pass (step 47b did not use it), plus the worker's number. What a data set draws for
+its items is then not the same as without workers.
 
-Workers pay where items take long to make and cores are idle: to start a process costs some ten
-milliseconds by itself.
+Workers pay where items take long to make: to start a process costs some ten milliseconds.
 
 PyTorch: the same turns, two tasks for each worker (prefetch_factor), and the same seeds.
 
@@ -132,7 +129,7 @@ class Worker:
         self.connection, theirs = multiprocessing.Pipe()
         args = theirs, dataset, collate_fn, seed
         self.process = multiprocessing.Process(target=work, args=args, daemon=True)
-        self.process.start()
+        self.process.start()  # daemon: it is ended with our program
         theirs.close()
 
     def ask(self, numbers):

@@ -7,20 +7,19 @@ its instructions are dangerous:
     c  "os system"        look up a name in any module of Python
     R                     call what was looked up, with arguments from the file
 
-So loading can call any function. The file of the demo calls print, when pickle.load reads it. It
-could as well have deleted your files.
+So loading can call any function. The file of the demo calls print. It could as well delete your
+files.
 
 A checkpoint needs none of this: dicts, lists, numbers, texts and tensors. pickle asks the method
 find_class for each name, so a Reader that answers from a table is closed: what is not in the table
-does not exist for it. The table is the whole list of what a file can do here.
-
-That list should be short, and a tensor pickled by itself would need seven names of NumPy and of the
-package. So the Writer says how a tensor is written: as one call, rebuild(bytes, type, shape).
+does not exist for it. The table should be short (OrderedDict is the type of a state_dict), and a
+tensor pickled by itself would need seven names of NumPy and of the package. So the Writer writes it
+as one call, rebuild(bytes, type, shape).
 (pickle asks reducer_override before anything else; NotImplemented means: as usual.)
 
-The trap: not every name in such a table is harmless. getattr, eval, or a class whose __init__ opens
-a file would open the door again. And rebuild gets its arguments from the file, so it must be safe
-for all of them: frombuffer refuses a type "O", and a shape that does not fit.
+The trap: getattr, eval, or a class whose __init__ opens a file would open the door again. And
+rebuild gets its arguments from the file, so it must be safe for all of them: frombuffer refuses a
+type "O", and a shape that does not fit.
 
 PyTorch: torch.load(weights_only=True), the default since 2.6, is such a closed reader, with a table
 of its own. Both raise pickle.UnpicklingError.
@@ -90,7 +89,7 @@ if __name__ == "__main__":
         def __reduce__(self):
             return print, ("a file has called print",)
 
-    trap = pickle.dumps({"weight": Trap()}, protocol=2)
+    trap = pickle.dumps({"weight": Trap()}, protocol=2)  # the form that has c and R
     pickle.loads(trap)  # -> a file has called print
 
     with tempfile.TemporaryDirectory() as folder:

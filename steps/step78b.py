@@ -1,9 +1,9 @@
 """Step 78b: PyTorch's files: memories, and views of them
 
-Files of step 78a are read by nobody else. And they forget something: a column of a matrix is a view
-of its memory (step 67a). Saved by 78a, matrix and column are two tensors with two memories, and
-after loading a write to one does not reach the other. The same happens to a table that is used for
-reading and for writing (step 59a).
+No other program reads the files of step 78a. And they forget something: a column of a matrix is a
+view of its memory (step 67a). Saved by 78a, matrix and column have two memories, and after loading
+a write to one does not reach the other. The same happens to a table that is used for reading and
+for writing (step 59a).
 
 A file of PyTorch keeps the memories apart from the tensors. It is a zip archive:
 
@@ -15,9 +15,8 @@ How does a pickle say "memory 0", which is not in it? It writes an id, and the m
 persistent_load what it stands for. Ours reads the bytes once for each key, and keeps them in
 `memories`. So two tensors with the same id are views of one array again.
 
-For find_class a file has the names torch._utils._rebuild_tensor_v2 and torch.FloatStorage. They are
-looked up in our table, so PyTorch need not be installed. (The storage's name says the type of the
-elements.)
+The names in a file are torch._utils._rebuild_tensor_v2 and torch.FloatStorage (the type of the
+elements). They are looked up in our table, so PyTorch need not be installed.
 
 The trap: offset and strides come from the file, and as_strided looks at no bound. A file that says
 stride 1,000,000 would show us other memory of our process, or end it. So rebuild computes the last
@@ -45,7 +44,8 @@ from tinytorch.serialization import save
 
 
 def rebuild(memory, offset, size, stride, *_):
-    """A view of a memory. Raises UnpicklingError where it would reach beyond its end."""
+    """A view of a memory. Raises UnpicklingError where it would reach beyond its end. What else
+    a file says of a tensor (requires_grad, hooks) is left out."""
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if min(offset, *size, *stride, 0) < 0 or (0 not in size and last >= len(memory)):
         raise pickle.UnpicklingError("a tensor is larger than its memory")
@@ -66,15 +66,15 @@ class Reader(pickle.Unpickler):
 
     def __init__(self, archive):
         self.archive, self.memories = archive, {}
-        self.top = archive.namelist()[0].partition("/")[0]
+        self.top = archive.namelist()[0].partition("/")[0]  # "archive", or another name
         super().__init__(archive.open(f"{self.top}/data.pkl"))
 
     def persistent_load(self, pid):
         """The memory that an id stands for."""
-        _, dtype, key, _, _ = pid
+        _, dtype, key, _, _ = pid  # "storage", dtype, key, device, number of elements
         if key not in self.memories:
             data = self.archive.read(f"{self.top}/data/{key}")
-            self.memories[key] = np.frombuffer(bytearray(data), dtype)
+            self.memories[key] = np.frombuffer(bytearray(data), dtype)  # bytes are read-only
         return self.memories[key]
 
     def find_class(self, module, name):

@@ -1,9 +1,8 @@
 """Step 78c: The Jacobian, row by row
 
 A robot's arm has two joints. From their angles follow two numbers, where the hand is. Which angles
-bring the hand to (1.2, 0.5)? Newton's method (step 26) needs the derivative, and backward wants one
-number as its output. Here it raises an error: there are two outputs and two inputs, so there are
-four derivatives:
+bring the hand to (1.2, 0.5)? Newton's method (step 26) needs the derivative. But backward wants one
+number as its output, and here are two outputs and two inputs, so four derivatives:
 
     J[i, j] = dy_i / dx_j          row i is the gradient of output i
 

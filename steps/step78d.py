@@ -1,7 +1,7 @@
 """Step 78d: A network that restores images
 
-Seven of ten pixels of each image are erased. Who has seen many digits can still say what was there.
-Can a network of 74,000 weights? Nobody has to label anything for it: each image is its own answer.
+Seven of ten pixels of each image are erased. A person who has seen many digits can still say what
+was there. Can a network of 74,000 weights? It needs no labels: each image is its own answer.
 
 All the parts are from this stage, in their finished form:
 
@@ -13,7 +13,7 @@ All the parts are from this stage, in their finished form:
 The network gets the pixels that are left, and where they are: a 0 may be white or erased. It learns
 from 1,400 images; the five that it restores are by other writers.
 
-The trap: a picture looks sure. It shows what mostly stands there, and not what stood there.
+The trap: a picture looks sure, but shows what is likely there, and not what was there.
 
 What you have now: modules, optimizers, loaders and files as PyTorch has them, except for their
 options. What PyTorch has and you have not: modules that are compiled, split over machines or made

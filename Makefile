@@ -23,7 +23,7 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 help:
 	@echo "make tour               run the main road, check what it prints; one file reads and writes"
-	@echo "                        (about five minutes on two cores)"
+	@echo "                        (a minute or two on two cores)"
 	@echo "make tour-all           run both roads and check what they print"
 	@echo "make test               format, lint and all tests (about 15 minutes on two cores)"
 	@echo "make quick              core, autograd and operations on the CPU (about a minute)"

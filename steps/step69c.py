@@ -69,7 +69,8 @@ class Tensor:
 
     def is_contiguous(self):
         """Whether the elements lie in memory in the order in which one reads them."""
-        return self.steps == row_order(self.shape)
+        each = zip(self.shape, self.steps, row_order(self.shape), strict=True)
+        return all(n == 1 or step == usual for n, step, usual in each)  # 1 takes no step
 
     def contiguous(self):
         """The tensor itself if it is contiguous, else a copy that is."""
@@ -135,3 +136,4 @@ if __name__ == "__main__":
 
     corner = as_strided(x, (2, 2), (3, 1), 1)  # gaps in its memory
     print(corner.is_contiguous(), list(corner.contiguous().storage()))  # -> False [2, 3, 5, 6]
+    print(tensor([[1], [2]]).transpose(0, 1).is_contiguous())  # -> True

@@ -66,7 +66,8 @@ class Tensor:
 
     def is_contiguous(self):
         """Whether the elements lie in memory in the order in which one reads them."""
-        return self.steps == row_order(self.shape)
+        each = zip(self.shape, self.steps, row_order(self.shape), strict=True)
+        return all(n == 1 or step == usual for n, step, usual in each)  # 1 takes no step
 
     def contiguous(self):
         """The tensor itself if it is contiguous, else a copy that is."""

@@ -70,6 +70,7 @@ Tensor *tensor_new(long ndim, const long *shape) {
 }
 
 Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *stride, long offset) {
+    if (ndim > 8) return NULL;
     Tensor *view = malloc(sizeof(Tensor));
     if (view == NULL) return NULL;
     *view = *t;

@@ -37,7 +37,7 @@ typedef struct {
 
 enum { CPU, CUDA };
 
-char message[100] = "no memory, or more than 8 dimensions";
+char message[100];
 long alive = 0;
 
 void tensor_free(Tensor *t) {
@@ -49,6 +49,7 @@ void tensor_free(Tensor *t) {
 }
 
 Tensor *tensor_new(long ndim, const long *shape) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
     if (ndim > 8) return NULL;
     Tensor *t = malloc(sizeof(Tensor));
     if (t == NULL) return NULL;
@@ -71,6 +72,8 @@ Tensor *tensor_new(long ndim, const long *shape) {
 }
 
 Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *stride, long offset) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
+    if (ndim > 8) return NULL;
     Tensor *view = malloc(sizeof(Tensor));
     if (view == NULL) return NULL;
     *view = *t;
@@ -233,3 +236,8 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)
         # -> both tensors must be on the cpu
+    try:
+        as_strided(three, (1,) * 9, (1,) * 9, 0)  # here: PyTorch has room for more
+    except RuntimeError as error:
+        print(error)
+        # -> no memory, or more than 8 dimensions

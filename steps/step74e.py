@@ -39,7 +39,7 @@ typedef struct {
 
 enum { CPU, CUDA };
 
-char message[100] = "no memory, or more than 8 dimensions";
+char message[100];
 long alive = 0;
 
 void tensor_free(Tensor *t) {
@@ -51,6 +51,7 @@ void tensor_free(Tensor *t) {
 }
 
 Tensor *tensor_new(long ndim, const long *shape) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
     if (ndim > 8) return NULL;
     Tensor *t = malloc(sizeof(Tensor));
     if (t == NULL) return NULL;
@@ -73,6 +74,8 @@ Tensor *tensor_new(long ndim, const long *shape) {
 }
 
 Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *stride, long offset) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
+    if (ndim > 8) return NULL;
     Tensor *view = malloc(sizeof(Tensor));
     if (view == NULL) return NULL;
     *view = *t;

@@ -59,7 +59,7 @@ def on_cuda(generic):
     """Decorator: the function is what `generic`, a singledispatch, does for arrays of `cuda`."""
 
     def attach(function):
-        if isinstance(backends["cuda"], Backend):
+        if isinstance(backends["cuda"], Backend):  # None until one is registered
             generic.register(backends["cuda"].array_type, function)
         return function
 

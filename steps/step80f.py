@@ -20,7 +20,7 @@ turns, which is slow. Or each thread gets a place of its own, and after a barrie
 The trap: atomic additions happen in the order in which the threads come. For floats (a + b) + c is
 not a + (b + c), so the last digits of a sum change from run to run.
 
-PyTorch uses atomic additions in index_add_ on a GPU, and its documentation says so.
+PyTorch warns of it: index_add_ "may behave nondeterministically" on a GPU.
 
 New: Memory.read, Memory.write, Memory.arrive, atomic_add. Changed: launch, Pointer.
 Try: total[0] = 1 in `by_line`. All threads write one place: is it a race, and is the result wrong?

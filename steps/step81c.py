@@ -194,7 +194,7 @@ def philox(counters, seed):
     """
     low = 0xFFFFFFFF  # the lower 32 bits
     a, b = counters & low, counters >> 32
-    c = d = counters & 0
+    c = d = counters & 0  # zeros of their shape
     key, other_key = seed & low, seed >> 32
     for _ in range(10):
         p, q = a * 0xD2511F53, c * 0xCD9E8D57  # products of 64 bits

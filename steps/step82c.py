@@ -24,7 +24,7 @@ PyTorch: the caching allocator, with torch.cuda.memory_allocated() and memory_re
 rounds sizes up and splits pieces.
 
 New: Pool, Storage.
-Try: 400 + step in place of 400. Why is the memory full, with 6,117 bytes in use?
+Try: 400 + step in place of both 400. Why is the memory full, with 6,117 bytes in use?
 """
 
 

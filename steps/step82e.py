@@ -197,7 +197,7 @@ def lanes(pointers, mask):
         if mask[index]:
             size = Dim3(addresses.size)
             Thread.running = Thread(Dim3(i), program.blockIdx, size, program.gridDim, None)
-            Thread.running.accesses = program.accesses - 1
+            Thread.running.accesses = program.accesses - 1  # the access counts itself
             yield index, int(address)
     Thread.running = program
 

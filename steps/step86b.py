@@ -75,7 +75,7 @@ class RooflineMode(FlopCounterMode):
         before, start = self.flops, time.perf_counter()
         result = super().call(function, args)
         seconds = time.perf_counter() - start
-        flops = self.flops - before or result.numel()
+        flops = self.flops - before or result.numel()  # not a product: one for each element
         moved = sum(x.nbytes for x in (*args, result) if isinstance(x, Tensor))
         self.points.append((flops, moved, seconds))
         return result
@@ -92,6 +92,7 @@ def machine_limits():
         np.copyto(copy, b)
         products.append(middle - start)
         copies.append(time.perf_counter() - middle)
+    # A copy moves each byte twice: it is read and written.
     return 2 * 1024**3 / min(products), 2 * b.nbytes / min(copies)
 
 

@@ -21,7 +21,7 @@ The trap is a row of zeros. Its scale would be 0, and 0 / 0 is nan; so a scale i
 NumPy needs a float32 copy first, and gains nothing. A kernel of a GPU converts each number after it
 was read.
 
-PyTorch: torch.quantize_per_channel, and the package torchao for whole networks.
+PyTorch: the package torchao (torch.quantize_per_channel is deprecated in 2.13).
 
 New: quantize_rows, Int8Linear.
 Try: write 7 instead of 127, as for weights of four bits. How large is the error of the layer?

@@ -12,15 +12,15 @@ Most of it is only laid side by side. Three places were changed by more than one
 
 And what the engine's branch takes from NumPy, it has to take from the library of a device now: the
 ones that a backward pass starts from, the zeros for an output that was not used, the copy that
-grad() returns, and the tensors that hooks and functions of your own see. Each of these six lines
-would work on the CPU as it stood, and fail on a GPU.
+grad() returns, and the tensors that hooks and functions of your own see. Each of these
+lines works on the CPU as it stood, and fails on a GPU.
 
 The demo's library is NumPy under another type. So it is easy to see which arrays came from it: a
-forgotten `xp` gives a plain array.
+plain one means a forgotten `xp`.
 
 Changed: Tensor, Function.apply, check_saved, backward_pass, run_hooks, input_gradients,
 run_backward, grad, CustomFunction.apply, assign, storage_of.
-Try: write np.zeros in input_gradients. Which of the demo's lines shows it?
+Try: write np.asarray in run_hooks, and np.array in grad. Which lines of the demo show it?
 """
 
 import contextlib

@@ -15,7 +15,7 @@ the road's form:
 
 Changed: all from register_hook to grad. New: add_part, starting_gradients, hooks_of, call_hooks.
 Renamed: input_gradients is general_step, as_list is as_sequence.
-Try: let the pass add in place always. Which line of the demo changes?
+Try: let the pass add in place always. It ends at once: whose array is it that cannot be written?
 """
 
 import contextlib

@@ -9,11 +9,12 @@ then on; the other definitions have the forms of this step.
 - true_divide is the name of the operator /; PyTorch's div does a little more.
 - A function of your own may save its output. It is kept as a bare array and wrapped anew, as
   Function does it: kept as a tensor, it would close a cycle.
+- A function that returns its input returns the same tensor here. Step 64b wraps it anew, and step
+  custom02 will again, for several results too.
 
 Changed: all from CopySlices to in_place, the operations, CustomFunction. Renamed: div is
 true_divide.
-Try: keep the outputs that CustomFunction saves as tensors. Does the graph still die at once? (Look
-with weakref.ref at the node, and switch the collector off: gc.disable().)
+Try: keep the outputs that CustomFunction saves as tensors. Which line of the demo shows the cycle?
 """
 
 import contextlib
@@ -1638,8 +1639,9 @@ if __name__ == "__main__":
     (curve,) = grad(slope, z, tensor([1.0, 1.0]))
     print(slope, curve)
     # -> tensor([1.      , 2.718282], grad_fn=<Mul>) tensor([1.      , 2.718282])
+    out = Exponential.apply(z)  # no pass has freed what this call has saved
     node = weakref.ref(out.grad_fn)
-    del out, slope
+    del out
     print("the graph is gone:", node() is None)  # -> the graph is gone: True
 
     for wrong in (

@@ -20,7 +20,7 @@ its switch is a new one.
 (PyTorch's switch belongs to a thread, too.)
 
 Changed: ThreadState, FunctionMode, Function.apply. New: open_modes.
-Try: write `class ThreadState:` without threading.local. Which three lines of the demo change?
+Try: write `class ThreadState:` without threading.local. Which four lines of the demo change?
 """
 
 import contextlib

@@ -1063,8 +1063,8 @@ if __name__ == "__main__":
             return f"{type(reason).__name__}: {reason}"
 
     x = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
-    print("step tensor07:", sum_to(x.array, (2, 3)).tolist())
-    # -> step tensor07: [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    print("until now:", sum_to(x.array, (2, 3)).tolist())
+    # -> until now: [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
     print(error(x.sum_to_size, 2, 3))
     # -> RuntimeError: size [2, 3] is not expandable to size [3, 2].
     print(x.sum_to_size(2), x.sum_to_size(3, 1).tolist(), x.sum_to_size(()))

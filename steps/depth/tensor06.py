@@ -1347,15 +1347,15 @@ if __name__ == "__main__":
             return f"{type(reason).__name__}: {reason}"
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    print("step core04:", error(lambda: x.array.shape[5]))
-    # -> step core04: IndexError: tuple index out of range
+    print("until now:", error(lambda: x.array.shape[5]))
+    # -> until now: IndexError: tuple index out of range
     print("now:", error(x.size, 5))
     # -> now: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 5)
     print(error(tensor(1.0).size, 0))
     # -> IndexError: Dimension specified as 0 but tensor has no dimensions
 
-    print("step core04:", error(lambda: x.array.shape.numel()))
-    # -> step core04: AttributeError: 'tuple' object has no attribute 'numel'
+    print("until now:", error(lambda: x.array.shape.numel()))
+    # -> until now: AttributeError: 'tuple' object has no attribute 'numel'
     print("now:", x.shape, x.shape.numel(), x.size(), x.size(-1), x.shape[0], x.shape == (2, 3))
     # -> now: tinytorch.Size([2, 3]) 6 tinytorch.Size([2, 3]) 3 2 True
 

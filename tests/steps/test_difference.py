@@ -343,3 +343,34 @@ def test_a_difference_of_any_two_steps(curriculum):
     renamed = Difference(curriculum, curriculum.step(3), against=curriculum.step(1))
     names = {(change.kind, change.name) for change in renamed.changes}
     assert ("new", "Case") in names and ("removed", "Box") in names
+
+
+BRANCHES = {
+    1: "def f():\n    return 1\n\n\ndef g():\n    return 1\n\n\nx = 1",
+    2: "def f():\n    return 2\n\n\ndef g():\n    return 1\n\n\nx = 1\ny = 2",
+    3: "def f():\n    return 1\n\n\ndef g():\n    return 3\n\n\nx = 1\nz = 3",
+    # In an order of its own, and with one line that neither branch has.
+    4: "def g():\n    a = 4\n    return 3\n\n\ndef f():\n    return 2\n\n\nx = 1\ny = 2\nz = 3",
+}
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_what_a_joined_branch_has_is_not_added(make, joins):
+    toml = "[step.3]\nfrom = 1\n[step.4]\nfrom = 3\n" + "joins = [2]\n" * joins
+    curriculum = make({n: step_text(n, text) for n, text in BRANCHES.items()}, toml=toml)
+    step = curriculum.step(4)
+    found = [line.strip() for line in added_lines(curriculum, step).values()]
+    complaints = [str(each) for each in check_difference(curriculum, step)]
+    if joins:
+        assert found == ["a = 4"] and complaints == []
+    else:
+        assert {"return 2", "y = 2"} <= {*found} and "has another place" in complaints[0]
+
+
+@pytest.mark.parametrize("star", [True, False])
+def test_a_file_that_begins_new_drops_all(make, star):
+    toml = '[step.2]\nremoves = ["*"]\nwhy = "a new subject"\n' * star
+    steps = {1: step_text(1, BRANCHES[1]), 2: step_text(2, "def h():\n    return 0")}
+    curriculum = make(steps, toml=toml)
+    complaints = [str(each) for each in check_difference(curriculum, curriculum.step(2))]
+    assert len(complaints) == (0 if star else 3) and ("silence" in str(complaints)) is not star

@@ -1,0 +1,421 @@
+"""Step 87h: The backward pass is traced, too
+
+The graph of step 87g computes a loss and no gradients. Must a compiler know the derivative of
+every operation in a graph?
+
+Look at what backward() does: it visits nodes, and each calls a formula, such as
+`g * (1 - y * y)`, on arrays. The arrays are those that forward has saved. In a trace these are
+tracers. So run the engine, unchanged, with a tracer for the gradient it starts from, and the
+formulas write themselves down behind those of forward:
+
+    forward     %0 x, %1 w      ->  %3 = multiply(%0, %1),  %4 = tanh(%3)
+    backward    %2 the gradient ->  %5 = multiply(%4, %4),  ...
+
+That is all. The chain rule, sums of gradients, the way back through broadcasts: the engine has
+done it, and what it did is in the list. The result is the joint graph, from inputs and gradients
+of the results to results and gradients of the inputs.
+
+The gradient that a program passes to backward() is not known yet, so it is an input. The ones stand
+for it in the trace, and only their shape matters.
+
+The trap: backward() would put the gradients into .grad of the program's tensors. backward_pass,
+with targets, is what autograd.grad calls, and returns them.
+
+PyTorch: AOTAutograd, which traces joint graphs in the same way, by running its engine.
+
+New: Captured, trace_backward. Changed: capture.
+Try: capture a function with two results, and count the inputs.
+"""
+
+import types
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.tensor import Tensor
+
+
+class Node:
+    """One operation: what is called, with which arguments, and what its result is like.
+
+    args: nodes, numbers, shapes. A node without arguments stands for an input.
+    """
+
+    def __init__(self, op, args=(), kwargs=None, shape=None, dtype=None):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype = shape, dtype
+
+    def inputs(self):
+        """The nodes among the arguments."""
+        return [x for x in self.args if isinstance(x, Node)]
+
+
+JOINS = "concatenate", "stack"  # their nodes hold the axis, and then the arrays
+
+
+def perform(xp, op, args, kwargs):
+    """The result of one operation on arrays."""
+    if op == "constant":
+        return args[0]
+    if op == "getitem":
+        return args[0][args[1]]
+    if op in JOINS:
+        return getattr(xp, op)(args[1:], axis=args[0])
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
+
+
+def put(array, value, key):
+    """A copy of an array with another value in the part that the index leads to."""
+    array = array.copy()
+    array[key] = value
+    return array
+
+
+def text_of(value):
+    """An argument that is no node, as it is printed."""
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{[*value.shape]}"
+    return str(value)
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs, nodes, outputs):
+        self.inputs, self.nodes, self.outputs = inputs, nodes, outputs
+
+    def run(self, xp, arrays):
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = [values[x] if isinstance(x, Node) else x for x in node.args]
+            values[node] = np.asarray(perform(xp, node.op, args, node.kwargs))
+        return [values[node] for node in self.outputs]
+
+    def __str__(self):
+        """One line for each node: `%2 = multiply(%0, %1)  float32[4, 5]`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["inputs: " + ", ".join(f"{names[x]} {kind_of(x)}" for x in self.inputs)]
+        for node in self.nodes:
+            given = [names[x] if isinstance(x, Node) else text_of(x) for x in node.args]
+            given += [f"{name}={value}" for name, value in node.kwargs.items()]
+            lines.append(f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}")
+        return "\n".join([*lines, "return " + ", ".join(names[x] for x in self.outputs)])
+
+
+def kind_of(node):
+    """The type and shape of a node's result: "float32[4, 5]"."""
+    return f"{node.dtype}{[*node.shape]}"
+
+
+class Untraceable(Exception):
+    """An operation that the graph has no node for."""
+
+
+@dataclass
+class Source:
+    """A tensor of the program that a trace has lifted, and what it was before."""
+
+    tensor: Tensor
+    node: Node
+    array: np.ndarray
+    before: tuple  # whether it requires a gradient, its place in the graph, whose view it is
+
+    def restore(self):
+        x = self.tensor
+        x.array, x.device = self.array, cpu
+        x._requires_grad, x._edge, x._view = self.before
+
+
+class TraceMode(FunctionMode):
+    """Sees each call of a Function, and lifts the tensors among its arguments."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def call(self, function, args):
+        for x in args:
+            if isinstance(x, Tensor):
+                self.trace.lift(x)
+        return function.apply(*args)
+
+
+class Trace:
+    """One run of a function on tracers: the nodes that it writes, in order."""
+
+    current = None  # the trace that is being written
+
+    def __init__(self):
+        self.nodes, self.sources = [], []
+
+    def __enter__(self):
+        Trace.current = self
+        tracing_device.__enter__()  # new tensors are tracers, too
+        return self
+
+    def __exit__(self, *exception):
+        tracing_device.__exit__()
+        Trace.current = None
+        for source in self.sources:
+            source.restore()
+
+    def lift(self, tensor):
+        """Make a tensor of the program one on a tracer, until the trace ends."""
+        array = tensor.array
+        if not isinstance(array, Tracer):
+            node = Node("input", shape=array.shape, dtype=array.dtype)
+            before = tensor._requires_grad, tensor._edge, tensor._view
+            self.sources.append(Source(tensor, node, array, before))
+            tensor.array, tensor.device = Tracer(array, node), tracing_device
+            tensor._edge = tensor._view = None
+
+    def record(self, op, args, kwargs, value):
+        """A new node, with the shape and type of `value`."""
+        node = Node(op, args, kwargs, value.shape, value.dtype)
+        self.nodes.append(node)
+        return node
+
+
+def as_node(x):
+    """A tracer's node, and a node for an array from outside; other values stay."""
+    if isinstance(x, np.ndarray):
+        return Trace.current.record("constant", (x,), {}, x)
+    return x.node if isinstance(x, Tracer) else x
+
+
+def traced(op, *args, **kwargs):
+    """The result of an operation, computed and written down."""
+    values = [x.value if isinstance(x, Tracer) else x for x in args]
+    value = np.asarray(perform(np, op, values, kwargs))
+    if value is values[0]:  # asarray() of an array is the array
+        return args[0]
+    nodes = tuple(as_node(x) for x in args)
+    result = Tracer(value, Trace.current.record(op, nodes, kwargs, value))
+    for x in args:
+        if isinstance(x, Tracer) and np.may_share_memory(value, x.value):
+            result.shared = x.shared = True
+    return result
+
+
+class Tracer:
+    """An array that writes down what is done to it.
+
+    value: a real array, so that shapes, types and errors are those of the array library.
+    node: the operation of the graph that made it.
+    """
+
+    __array_ufunc__ = None  # array * tracer is ours to do
+    base = None  # of an array of NumPy: whose memory it shows
+    shared = False  # whether another tracer shows the same memory
+
+    def __init__(self, value, node):
+        self.value, self.node = value, node
+
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    itemsize = property(lambda self: self.value.itemsize)
+    strides = property(lambda self: self.value.strides)
+    T = property(lambda self: traced("transpose", self))
+    mT = property(lambda self: traced("swapaxes", self, -1, -2))
+
+    def __getitem__(self, key):
+        return traced("getitem", self, plain(key))
+
+    def __setitem__(self, key, value):
+        self.write(traced("put", self, value, plain(key)))
+
+    def write(self, result):
+        """Become `result`: from now on the tracer stands for what was written into it."""
+        if self.shared:
+            raise Untraceable("a write into memory that another tracer shows")
+        if result.dtype != self.dtype:
+            result = result.astype(self.dtype)
+        self.value, self.node = result.value, result.node
+        return self
+
+    def __neg__(self):
+        return traced("negative", self)
+
+    def __invert__(self):
+        return traced("invert", self)
+
+    def __len__(self):
+        return len(self.value)
+
+    def astype(self, dtype, copy=True):
+        return traced("astype", self, np.dtype(dtype), copy=copy)
+
+    def reshape(self, *shape):
+        return traced("reshape", self, shape[0] if isinstance(shape[0], tuple) else shape)
+
+    def transpose(self, *axes):
+        return traced("transpose", self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+
+    def __getattr__(self, name):
+        """A method such as x.sum(1): the array library's function of the same name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not hasattr(np, name):
+            raise Untraceable(f"the graph has no node for '{name}'")
+        function = getattr(tracing_device.xp, name)
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+
+def plain(key):
+    """An index of numbers, slices, None and `...`, which leads to the same place in each run."""
+    for part in key if isinstance(key, tuple) else (key,):
+        if not (part is None or part is ... or type(part) in (int, slice)):
+            raise Untraceable("an index that is neither a number nor a slice")
+    return key
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+}
+COMPARISONS = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+for name, op in (OPERATORS | COMPARISONS).items():
+    setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
+for name, op in OPERATORS.items():
+    setattr(Tracer, f"__r{name}__", lambda self, other, op=op: traced(op, other, self))
+    setattr(Tracer, f"__i{name}__", lambda self, other, op=op: self.write(traced(op, self, other)))
+
+
+# Functions of the array library whose result is one array, of a shape that no value decides.
+FUNCTIONS = frozenset(
+    "sum prod mean max min amax amin all any reshape transpose swapaxes squeeze broadcast_to "
+    "expand_dims moveaxis ascontiguousarray copy astype asarray array where matmul clip".split()
+)
+MAKERS = frozenset("asarray array zeros ones full empty arange eye tri".split())
+
+
+class TracedModule(types.ModuleType):
+    """The array library, on tracers."""
+
+    def __getattr__(self, name):
+        function = getattr(np, name)
+        if isinstance(function, type) or not callable(function):
+            return function  # np.float32, np.pi
+        if name in JOINS:
+            return lambda arrays, axis=0: traced(name, axis, *arrays)
+        single = isinstance(function, np.ufunc) and function.nout == 1
+
+        def call(*args, out=None, **kwargs):
+            if not any(isinstance(x, Tracer) for x in args):
+                result = function(*args, **kwargs)
+                return constant(result) if name in MAKERS else result
+            if not (single or name in FUNCTIONS):
+                raise Untraceable(f"the graph has no node for '{name}'")
+            result = traced(name, *args, **kwargs)
+            return result if out is None else out.write(result)
+
+        return call
+
+
+def constant(array):
+    """A tracer for an array that is the same in each run."""
+    return Tracer(array, as_node(array))
+
+
+def refuse(*args):
+    raise Untraceable("the memory of a tracer")
+
+
+register_backend(
+    "traced",
+    Backend(
+        TracedModule("traced"),
+        Tracer,
+        from_numpy=lambda array, index: constant(array),
+        to_numpy=refuse,
+        address=refuse,
+        strided=refuse,
+    ),
+)
+tracing_device = Device("traced", 0)
+
+
+class Captured(types.SimpleNamespace):
+    """What a trace has found.
+
+    graph: from the sources and the gradients of the results `roots`, which are its inputs `grads`,
+    to all `count` results and then the gradients of the sources `wanted`.
+    """
+
+
+def capture(function, *args):
+    """Run a function on tracers, and its backward pass. Nothing of the program is changed."""
+    with Trace() as trace:
+        with TraceMode(trace):
+            result = function(*args)
+        results = list(result) if isinstance(result, tuple) else [result]
+        sources = trace.sources
+        outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
+        roots = [n for n, x in enumerate(results) if x.requires_grad]
+        wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
+        targets = [sources[n].tensor for n in wanted]
+        grads, found = trace_backward([results[n] for n in roots], targets)
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
+    return Captured(
+        sources=sources, graph=graph, count=len(outputs), grads=grads, roots=roots, wanted=wanted
+    )
+
+
+def trace_backward(roots, targets):
+    """The nodes of the roots' gradients, which are inputs, and those of the targets' gradients."""
+    ones = [np.ones(x.shape, x.array.dtype) for x in roots]
+    nodes = [Node("input", shape=x.shape, dtype=x.dtype) for x in ones]
+    edges = {(target, 0) for target in targets}
+    with no_grad():
+        grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
+        found = backward_pass([x._edge for x in roots], grads, True, False, edges)
+    return nodes, [found[target, 0].node for target in targets]
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.elementwise import tanh
+
+    def function(x, w):
+        return tanh(x * w)
+
+    x, w = tensor([0.5, 1.0]), tensor([2.0, 1.0], requires_grad=True)
+    captured = capture(function, x, w)
+    print(captured.graph)
+    # -> inputs: %0 float32[2], %1 float32[2], %2 float32[2]
+    # -> %3 = multiply(%0, %1)  float32[2]
+    # -> %4 = tanh(%3)  float32[2]
+    # -> %5 = multiply(%2, %4)  float32[2]
+    # -> %6 = multiply(%5, %4)  float32[2]
+    # -> %7 = subtract(%2, %6)  float32[2]
+    # -> %8 = multiply(%7, %0)  float32[2]
+    # -> return %4, %8
+    print(captured.count, captured.roots, captured.wanted)  # -> 1 [0] [1]
+
+    y = function(x, w)
+    y.backward(tensor([1.0, 10.0]))
+    arrays = [x.array, w.array, np.array([1, 10], np.float32)]
+    result, gradient = captured.graph.run(np, arrays)
+    print(gradient, w.grad.array)  # -> [0.20998716 4.199743  ] [0.20998716 4.199743  ]

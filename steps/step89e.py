@@ -1,0 +1,744 @@
+"""Step 89e: A Function without a node becomes one
+
+A convolution reads windows of its input's memory, an embedding picks rows by numbers that are
+values, a batch norm writes into its averages. Each of them makes a tracer raise
+Untraceable, and by step 89a the whole network falls back to eager. But the graph need not know what
+such a Function does inside. It runs it as the engine does, as one piece:
+
+    %4 = call(Convolution, ..., %0, %1)           ctx, and what forward returns
+    %5 = part(%4, 0)
+    ...
+    %9 = call_backward(%4, %8)                    what ctx.backward returns
+
+So TraceMode tries to trace the formula. If that fails, the nodes that it has begun are removed,
+what it wrote into its arguments is taken back, and a WholeCall runs the real Function on copies of
+the real arrays, and records a call, with parts for its results. (If the copies have changed, it
+wrote into its arguments, which a graph must know of: Untraceable.) When the engine comes to the
+WholeCall in the backward pass, the same is done with the Function's backward. ctx is the value of
+the call node, and travels with the saved values to the second graph.
+
+A Function may give results of a shape that values decide, as nonzero() does. Everything behind it
+was traced for one shape. call() compares, and raises CheckFailed.
+
+The trap: a Function that gives a view of its argument may not be hidden in a piece: a write into
+the view would have to reach the argument. It breaks the graph, as before.
+
+PyTorch: operators without decomposition are nodes of the graph, too, and called as they are.
+
+New: WholeCall, as_value, part, Called, call, call_backward, WHOLE. Changed: perform, text_of,
+TraceMode.call.
+Try: leave out the comparison of shapes in call().
+"""
+
+import sys
+import types
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.node import Function, new
+from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor
+from tinytorch.utils._nested import tensors_in
+
+
+class Node:
+    """One operation: what is called, with which arguments, and what its result is like.
+
+    args: nodes, numbers, shapes. A node without arguments stands for an input.
+    """
+
+    def __init__(self, op, args=(), kwargs=None, shape=None, dtype=None):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype = shape, dtype
+
+    def inputs(self):
+        """The nodes among the arguments."""
+        return [x for x in self.args if isinstance(x, Node)]
+
+
+JOINS = "concatenate", "stack"  # their nodes hold the axis, and then the arrays
+
+
+def check(value, expected):
+    """Compare a decision of this run with that of the trace."""
+    if bool(value) is not expected:
+        raise CheckFailed(f"a decision is {bool(value)}, and was {expected} in the trace")
+
+
+def perform(xp, op, args, kwargs):
+    """The result of one operation on arrays."""
+    if op == "constant":
+        return args[0]
+    if op in ("getitem", "part"):
+        return args[0][args[1]]
+    if op in WHOLE:
+        return WHOLE[op](*args)
+    if op == "view":
+        return args[0].view(args[1])
+    if op == "check":
+        return check(*args)
+    if op in JOINS:
+        return getattr(xp, op)(args[1:], axis=args[0])
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
+
+
+def put(array, value, key):
+    """A copy of an array with another value in the part that the index leads to."""
+    array = array.copy()
+    array[key] = value
+    return array
+
+
+def text_of(value):
+    """An argument that is no node, as it is printed."""
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{[*value.shape]}"
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs, nodes, outputs):
+        self.inputs, self.nodes, self.outputs = inputs, nodes, outputs
+
+    def run(self, xp, arrays):
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = [values[x] if isinstance(x, Node) else x for x in node.args]
+            value = perform(xp, node.op, args, node.kwargs)
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
+        return [values[node] for node in self.outputs]
+
+    def __str__(self):
+        """One line for each node: `%2 = multiply(%0, %1)  float32[4, 5]`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["inputs: " + ", ".join(f"{names[x]} {kind_of(x)}" for x in self.inputs)]
+        for node in self.nodes:
+            given = [names[x] if isinstance(x, Node) else text_of(x) for x in node.args]
+            given += [f"{name}={value}" for name, value in node.kwargs.items()]
+            lines.append(f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}")
+        return "\n".join([*lines, "return " + ", ".join(names[x] for x in self.outputs)])
+
+
+def kind_of(node):
+    """The type and shape of a node's result: "float32[4, 5]"; of no array, nothing."""
+    return "" if node.dtype is None else f"{node.dtype}{[*node.shape]}"
+
+
+class Untraceable(Exception):
+    """An operation that the graph has no node for."""
+
+
+class CheckFailed(Exception):
+    """A value of a run is not what it was in the trace."""
+
+
+class Break(Exception):
+    """The function cannot be one graph; the text says why."""
+
+
+@dataclass
+class Source:
+    """A tensor of the program that a trace has lifted, and what it was before."""
+
+    tensor: Tensor
+    node: Node
+    array: np.ndarray
+    before: tuple  # whether it requires a gradient, its place in the graph, whose view it is
+
+    def restore(self):
+        x = self.tensor
+        x.array, x.device = self.array, cpu
+        x._requires_grad, x._edge, x._view = self.before
+
+
+class TraceMode(FunctionMode):
+    """Sees each call of a Function, and lifts the tensors among its arguments."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def call(self, function, args):
+        for x in args:
+            if isinstance(x, Tensor):
+                self.trace.lift(x)
+        tracers = [x.array for x in args if isinstance(x, Tensor)]
+        length, before = len(self.trace.nodes), [dict(vars(tracer)) for tracer in tracers]
+        try:
+            return function.apply(*args)
+        except Untraceable:
+            if function.view or function.takes_tensors:
+                raise
+            del self.trace.nodes[length:]
+            for tracer, members in zip(tracers, before, strict=True):
+                vars(tracer).update(members)
+            return type(function.__name__, (WholeCall,), {"function": function}).apply(*args)
+
+
+class Trace:
+    """One run of a function on tracers: the nodes that it writes, in order."""
+
+    current = None  # the trace that is being written
+
+    def __init__(self):
+        self.nodes, self.sources = [], []
+
+    def __enter__(self):
+        Trace.current = self
+        tracing_device.__enter__()  # new tensors are tracers, too
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        tracing_device.__exit__()
+        Trace.current = None
+        for source in self.sources:
+            source.restore()
+        if kind is Untraceable:
+            raise Break(str(error)) from error
+
+    def lift(self, tensor):
+        """Make a tensor of the program one on a tracer, until the trace ends."""
+        array = tensor.array
+        if not isinstance(array, Tracer):
+            node = Node("input", shape=array.shape, dtype=array.dtype)
+            before = tensor._requires_grad, tensor._edge, tensor._view
+            self.sources.append(Source(tensor, node, array, before))
+            tensor.array, tensor.device = Tracer(array, node), tracing_device
+            tensor._edge = tensor._view = None
+
+    def record(self, op, args, kwargs, value):
+        """A new node, with the shape and type of `value`."""
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        node = Node(op, args, kwargs, shape, dtype)
+        self.nodes.append(node)
+        return node
+
+
+def as_node(x):
+    """A tracer's node, and a node for an array from outside; other values stay."""
+    if isinstance(x, np.ndarray):
+        return Trace.current.record("constant", (x,), {}, x)
+    return x.node if isinstance(x, Tracer) else x
+
+
+def traced(op, *args, **kwargs):
+    """The result of an operation, computed and written down."""
+    values = [x.value if isinstance(x, Tracer) else x for x in args]
+    value = np.asarray(perform(np, op, values, kwargs))
+    if value is values[0]:  # asarray() of an array is the array
+        return args[0]
+    nodes = tuple(as_node(x) for x in args)
+    result = Tracer(value, Trace.current.record(op, nodes, kwargs, value))
+    for x in args:
+        if isinstance(x, Tracer) and np.may_share_memory(value, x.value):
+            result.shared = x.shared = True
+    return result
+
+
+class Tracer:
+    """An array that writes down what is done to it.
+
+    value: a real array, so that shapes, types and errors are those of the array library.
+    node: the operation of the graph that made it.
+    """
+
+    __array_ufunc__ = None  # array * tracer is ours to do
+    base = None  # of an array of NumPy: whose memory it shows
+    shared = False  # whether another tracer shows the same memory
+
+    def __init__(self, value, node):
+        self.value, self.node = value, node
+
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    itemsize = property(lambda self: self.value.itemsize)
+    strides = property(lambda self: self.value.strides)
+    T = property(lambda self: traced("transpose", self))
+    mT = property(lambda self: traced("swapaxes", self, -1, -2))
+
+    def __getitem__(self, key):
+        return traced("getitem", self, plain(key))
+
+    def __setitem__(self, key, value):
+        self.write(traced("put", self, value, plain(key)))
+
+    def write(self, result):
+        """Become `result`: from now on the tracer stands for what was written into it."""
+        if self.shared:
+            raise Untraceable("a write into memory that another tracer shows")
+        if result.dtype != self.dtype:
+            result = result.astype(self.dtype)
+        self.value, self.node = result.value, result.node
+        return self
+
+    def __neg__(self):
+        return traced("negative", self)
+
+    def __invert__(self):
+        return traced("invert", self)
+
+    def view(self, dtype):
+        return traced("view", self, dtype)
+
+    def __len__(self):
+        return len(self.value)
+
+    def refuse(self, *args):
+        raise Untraceable("a value is needed in the trace")
+
+    __int__ = __float__ = __index__ = __array__ = item = tolist = refuse
+
+    def __bool__(self):
+        if not sys._getframe(1).f_globals["__name__"].startswith("tinytorch."):
+            self.refuse()  # the program asks, and not the framework
+        Trace.current.record("check", (self.node, bool(self.value)), {}, None)
+        return bool(self.value)
+
+    def astype(self, dtype, copy=True):
+        return traced("astype", self, np.dtype(dtype), copy=copy)
+
+    def reshape(self, *shape):
+        return traced("reshape", self, shape[0] if isinstance(shape[0], tuple) else shape)
+
+    def transpose(self, *axes):
+        return traced("transpose", self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+
+    def __getattr__(self, name):
+        """A method such as x.sum(1): the array library's function of the same name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not hasattr(np, name):
+            raise Untraceable(f"the graph has no node for '{name}'")
+        function = getattr(tracing_device.xp, name)
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+
+def plain(key):
+    """An index of numbers, slices, None and `...`, which leads to the same place in each run."""
+    for part in key if isinstance(key, tuple) else (key,):
+        if not (part is None or part is ... or type(part) in (int, slice)):
+            raise Untraceable("an index that is neither a number nor a slice")
+    return key
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+}
+COMPARISONS = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+for name, op in (OPERATORS | COMPARISONS).items():
+    setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
+for name, op in OPERATORS.items():
+    setattr(Tracer, f"__r{name}__", lambda self, other, op=op: traced(op, other, self))
+    setattr(Tracer, f"__i{name}__", lambda self, other, op=op: self.write(traced(op, self, other)))
+
+
+# Functions of the array library whose result is one array, of a shape that no value decides.
+FUNCTIONS = frozenset(
+    "sum prod mean max min amax amin all any reshape transpose swapaxes squeeze broadcast_to "
+    "expand_dims moveaxis ascontiguousarray copy astype asarray array where matmul clip".split()
+)
+MAKERS = frozenset("asarray array zeros ones full empty arange eye tri".split())
+
+
+class TracedModule(types.ModuleType):
+    """The array library, on tracers."""
+
+    def __getattr__(self, name):
+        function = getattr(np, name)
+        if isinstance(function, type) or not callable(function):
+            return function  # np.float32, np.pi
+        if name in JOINS:
+            return lambda arrays, axis=0: traced(name, axis, *arrays)
+        single = isinstance(function, np.ufunc) and function.nout == 1
+
+        def call(*args, out=None, **kwargs):
+            if not any(isinstance(x, Tracer) for x in args):
+                result = function(*args, **kwargs)
+                return constant(result) if name in MAKERS else result
+            if not (single or name in FUNCTIONS):
+                raise Untraceable(f"the graph has no node for '{name}'")
+            result = traced(name, *args, **kwargs)
+            return result if out is None else out.write(result)
+
+        return call
+
+
+def constant(array):
+    """A tracer for an array that is the same in each run."""
+    return Tracer(array, as_node(array))
+
+
+def refuse(*args):
+    raise Untraceable("the memory of a tracer")
+
+
+register_backend(
+    "traced",
+    Backend(
+        TracedModule("traced"),
+        Tracer,
+        from_numpy=lambda array, index: constant(array),
+        to_numpy=refuse,
+        address=refuse,
+        strided=refuse,
+    ),
+)
+tracing_device = Device("traced", 0)
+
+
+class Captured(types.SimpleNamespace):
+    """What a trace has found.
+
+    forward: from the sources to `count` results, and then to what backward needs. backward: from
+    that and the gradients of the results `roots` to the gradients of the sources `wanted`.
+    """
+
+
+def capture(function, args, others=()):
+    """Run a function on tracers, and its backward pass. Nothing of the program is changed.
+
+    others: tensors that it may use beside its arguments.
+    """
+    with Trace() as trace:
+        for x in (*tensors_in(args), *others):
+            trace.lift(x)
+        with TraceMode(trace):
+            result = function(*args)
+        results = list(result) if isinstance(result, tuple) else [result]
+        sources = trace.sources
+        outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
+        roots = [n for n, x in enumerate(results) if x.requires_grad]
+        wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
+        targets = [sources[n].tensor for n in wanted]
+        grads, found = trace_backward([results[n] for n in roots], targets)
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
+    forward, backward = partition(graph, len(outputs), grads)
+    return Captured(
+        sources=sources,
+        forward=forward,
+        backward=backward,
+        count=len(outputs),
+        roots=roots,
+        wanted=wanted,
+    )
+
+
+def trace_backward(roots, targets):
+    """The nodes of the roots' gradients, which are inputs, and those of the targets' gradients."""
+    ones = [np.ones(x.shape, x.array.dtype) for x in roots]
+    nodes = [Node("input", shape=x.shape, dtype=x.dtype) for x in ones]
+    edges = {(target, 0) for target in targets}
+    with no_grad():
+        grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
+        found = backward_pass([x._edge for x in roots], grads, True, False, edges)
+    return nodes, [found[target, 0].node for target in targets]
+
+
+def without_dead_code(nodes, outputs):
+    """The nodes on which the outputs depend, and the checks."""
+    needed, kept = set(outputs), []
+    for node in reversed(nodes):
+        if node in needed or node.op == "check":
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
+def partition(graph, count, grads):
+    """A joint graph as two: forward gives `count` outputs, and then what backward needs."""
+    behind = set(grads)  # what is known only when backward begins
+    for node in graph.nodes:
+        if not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
+    used = dict.fromkeys(x for node in last for x in node.inputs())
+    kept = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
+    first = [node for node in graph.nodes if node not in behind]
+    first = without_dead_code(first, [*outputs, *kept])
+    inputs = [node for node in graph.inputs if node not in grads]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, last, gradients)
+
+
+def part_of(kept, grads, nodes, outputs):
+    """The graph from kept values and gradients on: a kept value is an input, whatever made it."""
+    done = {x: Node("input", shape=x.shape, dtype=x.dtype) for x in kept} | {x: x for x in grads}
+    for node in nodes:
+        done[node] = replaced(node, done)
+    inputs = [done[x] for x in (*kept, *grads)]
+    return Graph(inputs, [done[node] for node in nodes], [done[node] for node in outputs])
+
+
+def replaced(node, done):
+    """The node with done[x] in place of each argument x; itself where these are the same."""
+    if all(done[x] is x for x in node.inputs()):
+        return node
+    args = tuple(done[x] if isinstance(x, Node) else x for x in node.args)
+    return Node(node.op, args, node.kwargs, node.shape, node.dtype)
+
+
+class Watch:
+    """What an object holds that a function may look at, and what it was."""
+
+    def __init__(self, root):
+        self.facts, self.tensors, self.seen = [], [], {}
+        self.look(root)
+
+    def look(self, x):
+        """Note what x holds, and what that holds, and so on."""
+        if id(x) in self.seen or isinstance(x, types.ModuleType) or of_package(x):
+            return
+        self.seen[id(x)] = x  # kept, so that no other object gets its id
+        if isinstance(x, Tensor):
+            self.tensors.append(x)
+        elif isinstance(x, types.MethodType):
+            self.look(x.__self__)
+            self.look(x.__func__)
+        elif isinstance(x, types.FunctionType):
+            self.note(x.__globals__, names_in(x.__code__))
+            self.note(x.__closure__ or ())
+        elif isinstance(x, (dict, list, tuple)):
+            self.note(x)
+        elif hasattr(x, "__dict__"):
+            self.note(vars(x))
+            self.look(type(x))
+
+    def note(self, holder, names=None):
+        """Remember what a dict, list or tuple holds, or only what it holds under these names."""
+        self.facts.append((holder, names, dict(contents(holder, names))))
+        for value in contents(holder, names).values():
+            self.look(value)
+
+    def changed(self):
+        """Whether something is not as it was."""
+        return any(
+            not same(contents(holder, names), before) for holder, names, before in self.facts
+        )
+
+
+def contents(holder, names=None):
+    """What a dict, list or tuple holds, by name or number; of a closure's cells what is in them."""
+    if names is not None:
+        return {name: holder[name] for name in names if name in holder}
+    if hasattr(holder, "keys"):
+        return holder
+    return {i: inside(x) if type(x) is types.CellType else x for i, x in enumerate(holder)}
+
+
+def inside(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # a variable that has no value yet
+
+
+def names_in(code):
+    """The names that a function's code uses, and that of the functions inside it."""
+    inner = [names_in(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def of_package(x):
+    """Whether a class or function comes from the framework, which does not change."""
+    return isinstance(x, (type, types.FunctionType)) and x.__module__.startswith("tinytorch.")
+
+
+def same(a, b):
+    """Whether two dicts hold the same objects, or equal numbers and texts."""
+    return a.keys() == b.keys() and all(
+        a[k] is b[k] or (type(a[k]) is type(b[k]) in (int, float, str, bool) and a[k] == b[k])
+        for k in b
+    )
+
+
+class WholeCall(Function):
+    """A Function that the graph holds as one node. A subclass says which one, in `function`."""
+
+    def forward(ctx, *args):
+        values = [as_value(x).copy() if isinstance(x, Tracer) else x for x in args]
+        ctx.called = call(ctx.function, ctx.needs_input_grad, None, *values)
+        for x, value in zip(args, values, strict=True):
+            if isinstance(x, Tracer) and x.value.tobytes() != value.tobytes():
+                raise Untraceable(f"{ctx.function.__name__} writes into its argument")
+        several, shapes = isinstance(ctx.called.result, tuple), tuple(x.shape for x in ctx.called)
+        nodes = ctx.function, ctx.needs_input_grad, shapes, *map(as_node, args)
+        ctx.node = Trace.current.record("call", nodes, {}, None)
+        parts = [part(ctx.node, number, value) for number, value in enumerate(ctx.called)]
+        return tuple(parts) if several else parts[0]
+
+    def backward(ctx, *grads):
+        values = call_backward(ctx.called, *map(as_value, grads))
+        node = Trace.current.record("call_backward", (ctx.node, *map(as_node, grads)), {}, None)
+        return tuple(None if x is None else part(node, i, x) for i, x in enumerate(values))
+
+
+def as_value(x):
+    return x.value if isinstance(x, Tracer) else x
+
+
+def part(node, number, value):
+    """A tracer for one of several results."""
+    return Tracer(value, Trace.current.record("part", (node, number), {}, value))
+
+
+class Called(tuple):
+    """The results of a Function. `ctx` is its call, and `result` what forward returned."""
+
+
+def call(function, needs, shapes, *args):
+    """What a Function does when it is called in a program.
+
+    CheckFailed: its results have other shapes than in the trace.
+    """
+    ctx = new(function)
+    ctx.edges = tuple(() if need else None for need in needs)
+    result = function.forward(ctx, *args)
+    results = result if isinstance(result, tuple) else (result,)
+    called = Called(np.asarray(x) for x in results)
+    called.ctx, called.result = ctx, result
+    if shapes not in (None, tuple(x.shape for x in called)):
+        raise CheckFailed(f"{function.__name__} has results of another shape")
+    return called
+
+
+def call_backward(called, *grads):
+    """The gradients of a Function's arguments, from those of its results."""
+    results = called.ctx.backward(*grads)
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else np.asarray(x) for x in results)
+
+
+WHOLE = {"call": call, "call_backward": call_backward}
+
+
+def key_of(x):
+    """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
+    if isinstance(x, Tensor):
+        return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
+    return type(x), x
+
+
+class Compiled:
+    """A function, and the graphs that were traced from it, by the kind of the arguments.
+
+    breaks: why there is none for a kind.
+    """
+
+    def __init__(self, function):
+        self.function, self.graphs, self.breaks = function, {}, {}
+
+    def __call__(self, *args):
+        key = state.grad_enabled, *map(key_of, args)
+        if key in self.graphs and self.graphs[key][-1].changed():
+            del self.graphs[key]
+        if key not in self.graphs and key not in self.breaks:
+            try:
+                self.graphs[key] = self.traced(args)
+            except Break as error:
+                self.breaks[key] = str(error)
+        if key in self.breaks:
+            return self.function(*args)
+        captured, places, _ = self.graphs[key]
+        pairs = zip(captured.sources, places, strict=True)
+        try:
+            return run(captured, [s.tensor if place is None else args[place] for s, place in pairs])
+        except CheckFailed:
+            return self.function(*args)
+
+    def traced(self, args):
+        watch, numbers = Watch(self.function), {id(x): n for n, x in enumerate(args)}
+        captured = capture(self.function, args, watch.tensors)
+        return captured, [numbers.get(id(s.tensor)) for s in captured.sources], watch
+
+
+class CompiledCall(Function):
+    """One run of a compiled function, as a node in the graph of autograd."""
+
+    def forward(ctx, captured, *arrays):
+        values = captured.forward.run(ctx.xp, arrays)
+        ctx.captured, ctx.saves = captured, ()
+        ctx.save_for_backward(*values[captured.count :])
+        return tuple(values[: captured.count])
+
+    def record_outputs(ctx, outs):
+        Function.record_outputs(ctx, [outs[n] for n in ctx.captured.roots])
+
+    def backward(ctx, *grads):
+        found = ctx.captured.backward.run(ctx.xp, [*ctx.saved, *grads])
+        found = dict(zip(ctx.captured.wanted, found, strict=True))
+        return None, *(found.get(n) for n in range(len(ctx.captured.sources)))
+
+    def gradients(ctx, grads):
+        raise NotImplementedError("a compiled function cannot be differentiated twice")
+
+
+def run(captured, tensors):
+    """The results of a graph for the tensors that it reads."""
+    results = CompiledCall.apply(captured, *tensors)
+    return results if len(results) > 1 else results[0]
+
+
+def compile(model):
+    """A function or network that is traced at the first call, and run as a graph from then on."""
+    return Compiled(model)
+
+
+if __name__ == "__main__":
+    import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
+    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.functional import batch_norm, embedding
+
+    def total(numbers, table):
+        return (embedding(numbers, table) * 2).sum()
+
+    numbers, table = tensor([0, 2, 2]), tensor([[1.0], [2.0], [3.0]], requires_grad=True)
+    fast = compile(total)
+    y = fast(numbers, table)
+    y.backward()
+    print(y.item(), table.grad.T)  # -> 14.0 tensor([[2., 0., 4.]])
+    captured = next(iter(fast.graphs.values()))[0]  # here: graphs are looked at
+    print([node.op for node in captured.forward.nodes])  # here: the same
+    # -> ['view', 'max', 'greater_equal', 'check', 'call', 'part', 'multiply', 'sum']
+    print(captured.backward)  # here: the same
+    # -> inputs: %0 , %1 float32[]
+    # -> %2 = broadcast_to(%1, (3, 1))  float32[3, 1]
+    # -> %3 = multiply(%2, 2.0)  float32[3, 1]
+    # -> %4 = call_backward(%0, %3)
+    # -> %5 = part(%4, 0)  float32[3, 1]
+    # -> return %5
+
+    fast = compile(lambda x: x.nonzero() * 1)
+    print(fast(tensor([1.0, 0.0, 2.0])).T, fast(tensor([0.0, 0.0, 2.0])).T)
+    # -> tensor([[0, 2]]) tensor([[2]])
+
+    x, average, spread = tensor([[1.0], [3.0]]), tensor([0.0]), tensor([1.0])
+    print(compile(lambda x: batch_norm(x, average, spread, training=True))(x).T, average)
+    # -> tensor([[-1.0000,  1.0000]]) tensor([0.2000])
+    print(compile(lambda x: x.unfold(0, 2, 1) * 2)(x))  # -> tensor([[[2., 6.]]])

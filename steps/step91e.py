@@ -1,0 +1,1254 @@
+"""Step 91e: Rows and columns
+
+A bias is added to each row, a scale belongs to each row, a loss is one number for all: such
+operands have other shapes than the result, and has_formula sends their operations to NumPy. So
+nearly each layer of a network breaks a loop in two.
+
+See each shape as rows and columns, where all dimensions but the last are rows. Then what element of
+an operand belongs to row i and column j?
+
+    as many rows and columns     a[i * columns + j]
+    one row                      a[j]                a bias
+    one column                   a[i]                a scale of each row
+    one number                   a[0]
+
+place_of says which, or None: an operand (32, 64) of a result (8, 32, 64) is none of these, and
+stays NumPy's. Two loops go over i and j; the inner one is the one that works on several numbers at
+a time. Where all operands are of the same size, one loop over all numbers does it: one row.
+
+A broadcast_to is now no operation at all, but a place. And a reshape that keeps the last dimension,
+(256, 64) to (8, 32, 64), keeps rows and columns, so it no longer divides two loops.
+
+The trap is a shape such as (1, n), which is one row of n, and (n, 1), n rows of one. If there is
+only one column, an operand of that size is the whole result, and not a scale.
+
+PyTorch: Inductor has an index expression for each load, with sizes as symbols.
+
+New: flat, place_of. Changed: FORMULAS, has_formula, c_function, Kernel.
+Try: exchange "[i]" and "[j]" in place_of. What does the demo's first line say?
+"""
+
+import ctypes
+import functools
+import gc
+import subprocess
+import sys
+import tempfile
+import types
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.node import Function, new
+from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
+from tinytorch.nn.normalization import NativeLayerNorm
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.random import Generator, generator_for
+from tinytorch.utils._nested import tensors_in
+
+
+class Node:
+    """One operation: what is called, with which arguments, and what its result is like.
+
+    args: nodes, numbers, shapes. A node without arguments stands for an input.
+    """
+
+    def __init__(self, op, args=(), kwargs=None, shape=None, dtype=None):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype = shape, dtype
+
+    def inputs(self):
+        """The nodes among the arguments."""
+        return [x for x in self.args if isinstance(x, Node)]
+
+
+JOINS = "concatenate", "stack"  # their nodes hold the axis, and then the arrays
+
+
+def check(value, expected):
+    """Compare a decision of this run with that of the trace."""
+    if bool(value) is not expected:
+        raise CheckFailed(f"a decision is {bool(value)}, and was {expected} in the trace")
+
+
+def perform(xp, op, args, kwargs):
+    """The result of one operation on arrays."""
+    if op == "constant":
+        return args[0]
+    if op in ("getitem", "part"):
+        return args[0][args[1]]
+    if op == "erf":
+        return erf_of(args[0], xp)
+    if op == "kernel":
+        return args[0](*args[1:])
+    if op in WHOLE:
+        return WHOLE[op](*args)
+    if op == "view":
+        return args[0].view(args[1])
+    if op == "check":
+        return check(*args)
+    if op == "random":
+        return getattr(generator_for(cpu, None).source, args[0])(*args[1:])
+    if op in JOINS:
+        return getattr(xp, op)(args[1:], axis=args[0])
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
+
+
+def put(array, value, key):
+    """A copy of an array with another value in the part that the index leads to."""
+    array = array.copy()
+    array[key] = value
+    return array
+
+
+def text_of(value):
+    """An argument that is no node, as it is printed."""
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{[*value.shape]}"
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs, nodes, outputs):
+        self.inputs, self.nodes, self.outputs = inputs, nodes, outputs
+
+    def run(self, xp, arrays):
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = [values[x] if isinstance(x, Node) else x for x in node.args]
+            value = perform(xp, node.op, args, node.kwargs)
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
+        return [values[node] for node in self.outputs]
+
+    def __str__(self):
+        """One line for each node: `%2 = multiply(%0, %1)  float32[4, 5]`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["inputs: " + ", ".join(f"{names[x]} {kind_of(x)}" for x in self.inputs)]
+        for node in self.nodes:
+            given = [names[x] if isinstance(x, Node) else text_of(x) for x in node.args]
+            given += [f"{name}={value}" for name, value in node.kwargs.items()]
+            lines.append(f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}")
+        return "\n".join([*lines, "return " + ", ".join(names[x] for x in self.outputs)])
+
+
+def kind_of(node):
+    """The type and shape of a node's result: "float32[4, 5]"; of no array, nothing."""
+    return "" if node.dtype is None else f"{node.dtype}{[*node.shape]}"
+
+
+class Untraceable(Exception):
+    """An operation that the graph has no node for."""
+
+
+class CheckFailed(Exception):
+    """A value of a run is not what it was in the trace."""
+
+
+class Break(Exception):
+    """The function cannot be one graph; the text says why."""
+
+
+@dataclass
+class Source:
+    """A tensor of the program that a trace has lifted, and what it was before."""
+
+    tensor: Tensor
+    node: Node
+    array: np.ndarray
+    before: tuple  # whether it requires a gradient, its place in the graph, whose view it is
+
+    def restore(self):
+        x = self.tensor
+        x.array, x.device = self.array, cpu
+        x._requires_grad, x._edge, x._view = self.before
+
+
+class TraceMode(FunctionMode):
+    """Sees each call of a Function, and lifts the tensors among its arguments."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def call(self, function, args):
+        result = self.called(function, args)
+        for x in result if isinstance(result, tuple) else (result,):
+            self.trace.made.append(weakref.ref(x))
+        return result
+
+    def called(self, function, args):
+        for x in args:
+            if isinstance(x, Tensor):
+                self.trace.lift(x)
+        tracers = [x.array for x in args if isinstance(x, Tensor)]
+        length, before = len(self.trace.nodes), [dict(vars(tracer)) for tracer in tracers]
+        function = decompositions.get(function, function)
+        try:
+            return function.apply(*args)
+        except Untraceable:
+            if function.view or function.takes_tensors:
+                raise
+            del self.trace.nodes[length:]
+            for tracer, members in zip(tracers, before, strict=True):
+                vars(tracer).update(members)
+            return type(function.__name__, (WholeCall,), {"function": function}).apply(*args)
+
+
+class Trace:
+    """One run of a function on tracers: the nodes that it writes, in order."""
+
+    current = None  # the trace that is being written
+
+    def __init__(self):
+        self.nodes, self.sources, self.made = [], [], []
+
+    def __enter__(self):
+        Trace.current = self
+        tracing_device.__enter__()  # new tensors are tracers, too
+        generator_for(tracing_device, None)
+        self.stream = generator_for(cpu, None).source.get_state()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        tracing_device.__exit__()
+        Trace.current = None
+        del Generator.default[tracing_device]  # manual_seed() seeds all that are there
+        generator_for(cpu, None).source.set_state(self.stream)
+        for source in self.sources:
+            source.restore()
+        if kind is Untraceable:
+            raise Break(str(error)) from error
+
+    def kept(self):
+        """How many tensors of the trace are still in use. They get real arrays."""
+        gc.collect()
+        tensors = [x for x in (ref() for ref in self.made) if x is not None]
+        for x in tensors:
+            x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
+        return len(tensors)
+
+    def lift(self, tensor):
+        """Make a tensor of the program one on a tracer, until the trace ends."""
+        array = tensor.array
+        if not isinstance(array, Tracer):
+            node = Node("input", shape=array.shape, dtype=array.dtype)
+            before = tensor._requires_grad, tensor._edge, tensor._view
+            self.sources.append(Source(tensor, node, array, before))
+            tensor.array, tensor.device = Tracer(array, node), tracing_device
+            tensor._edge = tensor._view = None
+
+    def record(self, op, args, kwargs, value):
+        """A new node, with the shape and type of `value`."""
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        node = Node(op, args, kwargs, shape, dtype)
+        self.nodes.append(node)
+        return node
+
+
+def as_node(x):
+    """A tracer's node, and a node for an array from outside; other values stay."""
+    if isinstance(x, np.ndarray):
+        return Trace.current.record("constant", (x,), {}, x)
+    return x.node if isinstance(x, Tracer) else x
+
+
+def traced(op, *args, **kwargs):
+    """The result of an operation, computed and written down."""
+    values = [x.value if isinstance(x, Tracer) else x for x in args]
+    value = np.asarray(perform(np, op, values, kwargs))
+    if value is values[0]:  # asarray() of an array is the array
+        return args[0]
+    nodes = tuple(as_node(x) for x in args)
+    result = Tracer(value, Trace.current.record(op, nodes, kwargs, value))
+    for x in args:
+        if isinstance(x, Tracer) and np.may_share_memory(value, x.value):
+            result.shared = x.shared = True
+    return result
+
+
+class Tracer:
+    """An array that writes down what is done to it.
+
+    value: a real array, so that shapes, types and errors are those of the array library.
+    node: the operation of the graph that made it.
+    """
+
+    __array_ufunc__ = None  # array * tracer is ours to do
+    base = None  # of an array of NumPy: whose memory it shows
+    shared = False  # whether another tracer shows the same memory
+
+    def __init__(self, value, node):
+        self.value, self.node = value, node
+
+    shape = property(lambda self: self.value.shape)
+    dtype = property(lambda self: self.value.dtype)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    itemsize = property(lambda self: self.value.itemsize)
+    strides = property(lambda self: self.value.strides)
+    T = property(lambda self: traced("transpose", self))
+    mT = property(lambda self: traced("swapaxes", self, -1, -2))
+
+    def __getitem__(self, key):
+        return traced("getitem", self, plain(key))
+
+    def __setitem__(self, key, value):
+        self.write(traced("put", self, value, plain(key)))
+
+    def write(self, result):
+        """Become `result`: from now on the tracer stands for what was written into it."""
+        if self.shared:
+            raise Untraceable("a write into memory that another tracer shows")
+        if result.dtype != self.dtype:
+            result = result.astype(self.dtype)
+        self.value, self.node = result.value, result.node
+        return self
+
+    def __neg__(self):
+        return traced("negative", self)
+
+    def __invert__(self):
+        return traced("invert", self)
+
+    def view(self, dtype):
+        return traced("view", self, dtype)
+
+    def __len__(self):
+        return len(self.value)
+
+    def refuse(self, *args):
+        raise Untraceable("a value is needed in the trace")
+
+    __int__ = __float__ = __index__ = __array__ = item = tolist = refuse
+
+    def __bool__(self):
+        if not sys._getframe(1).f_globals["__name__"].startswith("tinytorch."):
+            self.refuse()  # the program asks, and not the framework
+        Trace.current.record("check", (self.node, bool(self.value)), {}, None)
+        return bool(self.value)
+
+    def astype(self, dtype, copy=True):
+        return traced("astype", self, np.dtype(dtype), copy=copy)
+
+    def reshape(self, *shape):
+        return traced("reshape", self, shape[0] if isinstance(shape[0], tuple) else shape)
+
+    def transpose(self, *axes):
+        return traced("transpose", self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+
+    def __getattr__(self, name):
+        """A method such as x.sum(1): the array library's function of the same name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not hasattr(np, name):
+            raise Untraceable(f"the graph has no node for '{name}'")
+        function = getattr(tracing_device.xp, name)
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+
+def plain(key):
+    """An index of numbers, slices, None and `...`, which leads to the same place in each run."""
+    for part in key if isinstance(key, tuple) else (key,):
+        if not (part is None or part is ... or type(part) in (int, slice)):
+            raise Untraceable("an index that is neither a number nor a slice")
+    return key
+
+
+@erf_of.register(Tracer)
+def erf_of_tracer(x, xp):
+    """The error function as one operation. For NumPy it is a polynomial of many."""
+    return traced("erf", x)
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+}
+COMPARISONS = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+for name, op in (OPERATORS | COMPARISONS).items():
+    setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
+for name, op in OPERATORS.items():
+    setattr(Tracer, f"__r{name}__", lambda self, other, op=op: traced(op, other, self))
+    setattr(Tracer, f"__i{name}__", lambda self, other, op=op: self.write(traced(op, self, other)))
+
+
+# Functions of the array library whose result is one array, of a shape that no value decides.
+FUNCTIONS = frozenset(
+    "sum prod mean max min amax amin all any reshape transpose swapaxes squeeze broadcast_to "
+    "expand_dims moveaxis ascontiguousarray copy astype asarray array where matmul clip".split()
+)
+MAKERS = frozenset("asarray array zeros ones full empty arange eye tri".split())
+
+
+class TracedModule(types.ModuleType):
+    """The array library, on tracers."""
+
+    def __getattr__(self, name):
+        function = getattr(np, name)
+        if isinstance(function, type) or not callable(function):
+            return function  # np.float32, np.pi
+        if name in JOINS:
+            return lambda arrays, axis=0: traced(name, axis, *arrays)
+        single = isinstance(function, np.ufunc) and function.nout == 1
+
+        def call(*args, out=None, **kwargs):
+            if not any(isinstance(x, Tracer) for x in args):
+                result = function(*args, **kwargs)
+                return constant(result) if name in MAKERS else result
+            if not (single or name in FUNCTIONS):
+                raise Untraceable(f"the graph has no node for '{name}'")
+            result = traced(name, *args, **kwargs)
+            return result if out is None else out.write(result)
+
+        return call
+
+
+def constant(array):
+    """A tracer for an array that is the same in each run."""
+    return Tracer(array, as_node(array))
+
+
+def refuse(*args):
+    raise Untraceable("the memory of a tracer")
+
+
+class TracedSource:
+    """Random numbers of the default generator, drawn again in each run."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def seed(self, seed):
+        if self.device in Generator.default:  # else the generator is just being made
+            raise Untraceable("a generator is seeded inside the function")
+
+    def __getattr__(self, method):
+        def draw(*args):
+            value = perform(np, "random", (method, *args), {})
+            return Tracer(value, Trace.current.record("random", (method, *args), {}, value))
+
+        return draw
+
+
+register_backend(
+    "traced",
+    Backend(
+        TracedModule("traced"),
+        Tracer,
+        from_numpy=lambda array, index: constant(array),
+        to_numpy=refuse,
+        address=refuse,
+        strided=refuse,
+        random_source=TracedSource,
+    ),
+)
+tracing_device = Device("traced", 0)
+
+
+class Captured(types.SimpleNamespace):
+    """What a trace has found.
+
+    forward: from the sources to `count` results, to what is to be written into the sources
+    `written`, and then to what backward needs. backward: from that and the gradients of the
+    results `roots` to the gradients of the sources `wanted`.
+    """
+
+    @property
+    def draws(self):
+        """Whether a run draws random numbers."""
+        return any(node.op == "random" for node in self.forward.nodes)
+
+
+def capture(function, args, others=()):
+    """Run a function on tracers, and its backward pass. Nothing of the program is changed.
+
+    others: tensors that it may use beside its arguments.
+    """
+    with Trace() as trace:
+        for x in (*tensors_in(args), *others):
+            trace.lift(x)
+        with TraceMode(trace):
+            result = function(*args)
+        results, sources = list(result) if isinstance(result, tuple) else [result], trace.sources
+        constants = [node.args[0] for node in trace.nodes if node.op == "constant"]
+        check_results(results, [*(s.tensor.array.value for s in sources), *constants])
+        check_sources(sources)
+        written = [n for n, s in enumerate(sources) if s.tensor.array.node is not s.node]
+        outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
+        writes = [sources[n].tensor.array.node for n in written]
+        roots = [n for n, x in enumerate(results) if x.requires_grad]
+        wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
+        targets = [sources[n].tensor for n in wanted]
+        grads, found = trace_backward([results[n] for n in roots], targets)
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *writes, *found])
+        graph = simplify(graph)
+    forward, backward = partition(graph, len(outputs) + len(writes), grads)
+    del result, results, found
+    if trace.kept():
+        raise Break("the program keeps a tensor that was made inside the function")
+    return Captured(
+        sources=sources,
+        forward=fuse(forward),
+        backward=fuse(backward),
+        count=len(outputs),
+        written=written,
+        roots=roots,
+        wanted=wanted,
+    )
+
+
+def check_results(results, values):
+    """Breaks unless each result is a new tensor, with memory of its own and not that of values."""
+    for x in results:
+        if not isinstance(x, Tensor) or not isinstance(x.array, Tracer):
+            raise Break("the function returns something else than new tensors")
+        if any(np.may_share_memory(x.array.value, value) for value in values):
+            raise Break("the function returns memory that is not new")
+        values = [*values, x.array.value]
+
+
+def check_sources(sources):
+    """Breaks if a tensor of the program was changed in a way that a graph cannot repeat."""
+    for source in sources:
+        tensor = source.tensor
+        if not isinstance(tensor.array, Tracer) or tensor._edge is not None:
+            raise Break("a tensor from outside gets other data or a history")
+        if tensor.array.node is not source.node:
+            shared = [s for s in sources if np.may_share_memory(s.array, source.array)]
+            if len(shared) > 1:
+                raise Break("memory that several tensors share is written")
+
+
+def trace_backward(roots, targets):
+    """The nodes of the roots' gradients, which are inputs, and those of the targets' gradients."""
+    ones = [np.ones(x.shape, x.array.dtype) for x in roots]
+    nodes = [Node("input", shape=x.shape, dtype=x.dtype) for x in ones]
+    edges = {(target, 0) for target in targets}
+    with no_grad():
+        grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
+        found = backward_pass([x._edge for x in roots], grads, True, False, edges)
+    return nodes, [found[target, 0].node for target in targets]
+
+
+def without_dead_code(nodes, outputs):
+    """The nodes on which the outputs depend, the checks, and those that draw random numbers."""
+    needed, kept = set(outputs), []
+    for node in reversed(nodes):
+        if node in needed or node.op in ("check", "random"):
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
+def partition(graph, count, grads):
+    """A joint graph as two: forward gives `count` outputs, and then what backward needs."""
+    behind = set(grads)  # what is known only when backward begins
+    for node in graph.nodes:
+        if not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
+    used = dict.fromkeys(x for node in last for x in node.inputs())
+    wanted = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
+    kept = cheapest(wanted)
+    first = [node for node in graph.nodes if node not in behind]
+    again = leading(first, kept, wanted)
+    first = without_dead_code(first, [*outputs, *kept])
+    inputs = [node for node in graph.inputs if node not in grads]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, [*again, *last], gradients)
+
+
+# Functions of one number that take longer than it takes to read it.
+SLOW = frozenset("exp expm1 log log1p tanh power sin cos erf".split())
+
+
+def is_cheap(node):
+    """Whether a node's numbers are computed about as fast as they are read, or are there."""
+    function = getattr(np, node.op, None)
+    single = isinstance(function, np.ufunc) and function.signature is None
+    others = "where", "clip", "astype", "constant"
+    return (single and node.op not in SLOW) or node.op in VIEWS or node.op in others
+
+
+def size_of(node):
+    """The bytes of a node's result, where it is an array of its own that was not there before."""
+    if node.dtype is None or node.op in VIEWS or node.op in ("input", "constant"):
+        return 0
+    return int(np.prod(node.shape)) * node.dtype.itemsize
+
+
+def cheapest(wanted):
+    """What to keep, so that backward can compute the values `wanted` by cheap operations."""
+    groups = {}
+    for node in wanted:
+        roots = roots_of(node)
+        groups.setdefault(frozenset(roots), (roots, []))[1].append(node)
+    kept = {}
+    for roots, nodes in sorted(groups.values(), key=lambda group: len(group[1]), reverse=True):
+        missing = sum(size_of(x) for x in roots if x not in kept and x not in wanted)
+        better = missing < sum(size_of(x) for x in nodes if x not in roots)
+        kept.update(dict.fromkeys(roots if better else nodes))
+    return list(kept)
+
+
+def roots_of(node):
+    """The nodes from which cheap operations lead to this one."""
+    found, waiting, seen = [], [node], set()
+    while waiting:
+        x = waiting.pop()
+        if x not in seen:
+            seen.add(x)
+            if is_cheap(x):
+                waiting += x.inputs()
+            else:
+                found.append(x)
+    return found
+
+
+def leading(nodes, kept, wanted):
+    """The nodes that lead from the kept values to the wanted ones."""
+    needed, found = set(wanted) - set(kept), []
+    for node in reversed(nodes):
+        if node in needed:
+            found.append(node)
+            needed.update(x for x in node.inputs() if x not in kept)
+    return found[::-1]
+
+
+def part_of(kept, grads, nodes, outputs):
+    """The graph from kept values and gradients on: a kept value is an input, whatever made it."""
+    done = {x: Node("input", shape=x.shape, dtype=x.dtype) for x in kept} | {x: x for x in grads}
+    for node in nodes:
+        done[node] = replaced(node, done)
+    inputs = [done[x] for x in (*kept, *grads)]
+    return Graph(inputs, [done[node] for node in nodes], [done[node] for node in outputs])
+
+
+def replaced(node, done):
+    """The node with done[x] in place of each argument x; itself where these are the same."""
+    if all(done[x] is x for x in node.inputs()):
+        return node
+    args = tuple(done[x] if isinstance(x, Node) else x for x in node.args)
+    return Node(node.op, args, node.kwargs, node.shape, node.dtype)
+
+
+class Watch:
+    """What an object holds that a function may look at, and what it was."""
+
+    def __init__(self, root):
+        self.facts, self.tensors, self.seen = [], [], {}
+        self.look(root)
+
+    def look(self, x):
+        """Note what x holds, and what that holds, and so on."""
+        if id(x) in self.seen or isinstance(x, types.ModuleType) or of_package(x):
+            return
+        self.seen[id(x)] = x  # kept, so that no other object gets its id
+        if isinstance(x, Tensor):
+            self.tensors.append(x)
+        elif isinstance(x, types.MethodType):
+            self.look(x.__self__)
+            self.look(x.__func__)
+        elif isinstance(x, types.FunctionType):
+            self.note(x.__globals__, names_in(x.__code__))
+            self.note(x.__closure__ or ())
+        elif isinstance(x, (dict, list, tuple)):
+            self.note(x)
+        elif hasattr(x, "__dict__"):
+            self.note(vars(x))
+            self.look(type(x))
+
+    def note(self, holder, names=None):
+        """Remember what a dict, list or tuple holds, or only what it holds under these names."""
+        self.facts.append((holder, names, dict(contents(holder, names))))
+        for value in contents(holder, names).values():
+            self.look(value)
+
+    def restore(self):
+        """Put back what has changed. Returns whether anything had."""
+        changed = self.changed()
+        for holder, names, before in self.facts if changed else ():
+            if isinstance(holder, list):
+                holder[:] = before.values()
+            elif isinstance(holder, dict):
+                for name in names or [*holder]:
+                    holder.pop(name, None)
+                holder.update(before)
+        return changed
+
+    def changed(self):
+        """Whether something is not as it was."""
+        return any(
+            not same(contents(holder, names), before) for holder, names, before in self.facts
+        )
+
+
+def contents(holder, names=None):
+    """What a dict, list or tuple holds, by name or number; of a closure's cells what is in them."""
+    if names is not None:
+        return {name: holder[name] for name in names if name in holder}
+    if hasattr(holder, "keys"):
+        return holder
+    return {i: inside(x) if type(x) is types.CellType else x for i, x in enumerate(holder)}
+
+
+def inside(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # a variable that has no value yet
+
+
+def names_in(code):
+    """The names that a function's code uses, and that of the functions inside it."""
+    inner = [names_in(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def of_package(x):
+    """Whether a class or function comes from the framework, which does not change."""
+    return isinstance(x, (type, types.FunctionType)) and x.__module__.startswith("tinytorch.")
+
+
+def same(a, b):
+    """Whether two dicts hold the same objects, or equal numbers and texts."""
+    return a.keys() == b.keys() and all(
+        a[k] is b[k] or (type(a[k]) is type(b[k]) in (int, float, str, bool) and a[k] == b[k])
+        for k in b
+    )
+
+
+class WholeCall(Function):
+    """A Function that the graph holds as one node. A subclass says which one, in `function`."""
+
+    def forward(ctx, *args):
+        values = [as_value(x).copy() if isinstance(x, Tracer) else x for x in args]
+        ctx.called = call(ctx.function, ctx.needs_input_grad, None, *values)
+        for x, value in zip(args, values, strict=True):
+            if isinstance(x, Tracer) and x.value.tobytes() != value.tobytes():
+                raise Untraceable(f"{ctx.function.__name__} writes into its argument")
+        several, shapes = isinstance(ctx.called.result, tuple), tuple(x.shape for x in ctx.called)
+        nodes = ctx.function, ctx.needs_input_grad, shapes, *map(as_node, args)
+        ctx.node = Trace.current.record("call", nodes, {}, None)
+        parts = [part(ctx.node, number, value) for number, value in enumerate(ctx.called)]
+        return tuple(parts) if several else parts[0]
+
+    def backward(ctx, *grads):
+        values = call_backward(ctx.called, *map(as_value, grads))
+        node = Trace.current.record("call_backward", (ctx.node, *map(as_node, grads)), {}, None)
+        return tuple(None if x is None else part(node, i, x) for i, x in enumerate(values))
+
+
+class PlainLayerNorm(Function):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w."""
+
+    def forward(ctx, x, weight, bias, running_mean, running_var, shape, dims, eps, momentum=None):
+        rows = x.reshape(shape)
+        centered = rows - mean(rows)
+        ctx.r = 1 / ctx.xp.sqrt(mean(centered * centered) + eps)
+        ctx.h, ctx.weight, ctx.bias = centered * ctx.r, weight, bias
+        y = ctx.h if weight is None else ctx.h * weight.reshape(-1)
+        return (y if bias is None else y + bias.reshape(-1)).reshape(x.shape)
+
+    def backward(ctx, g):
+        rows = g.reshape(ctx.h.shape)
+        e = rows if ctx.weight is None else rows * ctx.weight.reshape(-1)
+        gx = ctx.r * (e - mean(e) - ctx.h * mean(e * ctx.h))
+        gw = None if ctx.weight is None else (rows * ctx.h).sum(axis=0).reshape(ctx.weight.shape)
+        gb = None if ctx.bias is None else rows.sum(axis=0).reshape(ctx.bias.shape)
+        return gx.reshape(g.shape), gw, gb
+
+
+def mean(rows):
+    """The mean of each row."""
+    return rows.sum(axis=1, keepdims=True) / rows.shape[1]
+
+
+# What a trace calls in place of a Function.
+decompositions = {NativeLayerNorm: PlainLayerNorm}
+
+
+def as_value(x):
+    return x.value if isinstance(x, Tracer) else x
+
+
+def part(node, number, value):
+    """A tracer for one of several results."""
+    return Tracer(value, Trace.current.record("part", (node, number), {}, value))
+
+
+class Called(tuple):
+    """The results of a Function. `ctx` is its call, and `result` what forward returned."""
+
+
+def call(function, needs, shapes, *args):
+    """What a Function does when it is called in a program.
+
+    CheckFailed: its results have other shapes than in the trace.
+    """
+    ctx = new(function)
+    ctx.edges = tuple(() if need else None for need in needs)
+    result = function.forward(ctx, *args)
+    results = result if isinstance(result, tuple) else (result,)
+    called = Called(np.asarray(x) for x in results)
+    called.ctx, called.result = ctx, result
+    if shapes not in (None, tuple(x.shape for x in called)):
+        raise CheckFailed(f"{function.__name__} has results of another shape")
+    return called
+
+
+def call_backward(called, *grads):
+    """The gradients of a Function's arguments, from those of its results."""
+    results = called.ctx.backward(*grads)
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else np.asarray(x) for x in results)
+
+
+WHOLE = {"call": call, "call_backward": call_backward}
+
+
+def key_of(x):
+    """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
+    if isinstance(x, Tensor):
+        return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
+    return type(x), x
+
+
+def is_simple(x):
+    return type(x) in (Tensor, Parameter, int, float, bool, str, type(None))
+
+
+class Compiled:
+    """A function, and the graphs that were traced from it, by the kind of the arguments.
+
+    breaks: why there is none for a kind.
+    """
+
+    def __init__(self, function):
+        self.function, self.graphs, self.breaks = function, {}, {}
+
+    def __call__(self, *args):
+        if state.modes or not all(map(is_simple, args)):
+            return self.function(*args)
+        key = state.grad_enabled, *map(key_of, args)
+        if key in self.graphs and self.graphs[key][-1].changed():
+            del self.graphs[key]
+        if key not in self.graphs and key not in self.breaks:
+            try:
+                self.graphs[key] = self.traced(args)
+            except Break as error:
+                self.breaks[key] = str(error)
+        if key in self.breaks:
+            return self.function(*args)
+        captured, places, _ = self.graphs[key]
+        pairs = zip(captured.sources, places, strict=True)
+        tensors = [s.tensor if place is None else args[place] for s, place in pairs]
+        for number in captured.written:
+            arrays = [x.array for n, x in enumerate(tensors) if n != number]
+            if any(np.may_share_memory(tensors[number].array, array) for array in arrays):
+                return self.function(*args)
+        source = generator_for(cpu, None).source
+        stream = source.get_state() if captured.draws else None
+        try:
+            return run(captured, tensors)
+        except CheckFailed:
+            if captured.draws:
+                source.set_state(stream)
+            return self.function(*args)
+
+    def traced(self, args):
+        watch, numbers = Watch((self.function, args)), {id(x): n for n, x in enumerate(args)}
+        try:
+            captured = capture(self.function, args, watch.tensors)
+        finally:
+            changed = watch.restore()
+        if changed:
+            raise Break("the function sets an attribute, a name or an entry of a list")
+        return captured, [numbers.get(id(s.tensor)) for s in captured.sources], watch
+
+
+class CompiledCall(Function):
+    """One run of a compiled function, as a node in the graph of autograd."""
+
+    def forward(ctx, captured, *arrays):
+        values = captured.forward.run(ctx.xp, arrays)
+        ctx.captured, ctx.saves = captured, ()
+        saved = captured.count + len(captured.written)
+        ctx.save_for_backward(*values[saved:])
+        for number, value in zip(captured.written, values[captured.count : saved], strict=True):
+            arrays[number][...] = value
+            bump_version(arrays[number])
+        return tuple(values[: captured.count])
+
+    def record_outputs(ctx, outs):
+        Function.record_outputs(ctx, [outs[n] for n in ctx.captured.roots])
+
+    def backward(ctx, *grads):
+        found = ctx.captured.backward.run(ctx.xp, [*ctx.saved, *grads])
+        found = dict(zip(ctx.captured.wanted, found, strict=True))
+        return None, *(found.get(n) for n in range(len(ctx.captured.sources)))
+
+    def gradients(ctx, grads):
+        raise NotImplementedError("a compiled function cannot be differentiated twice")
+
+
+def run(captured, tensors):
+    """The results of a graph for the tensors that it reads."""
+    results = CompiledCall.apply(captured, *tensors)
+    return results if len(results) > 1 else results[0]
+
+
+def compile(model):
+    """A function or network that is traced at the first call, and run as a graph from then on."""
+    return Compiled(model)
+
+
+# Operations that may show the memory of their first argument.
+VIEWS = frozenset(
+    "reshape transpose swapaxes squeeze expand_dims moveaxis broadcast_to getitem view".split()
+)
+# Operations that do more than give a result, or give another one each time.
+EFFECTS = frozenset("check random call call_backward".split())
+
+
+def simplify(graph):
+    """A graph of the same numbers, bit for bit, with fewer nodes."""
+    graph = rewritten(rewritten(graph, algebra), common_parts())
+    return with_memory_of_their_own(graph)
+
+
+def rewritten(graph, rule):
+    """The graph with rule(node) in the place of each node for which it gives another one.
+
+    A rule gets a node whose arguments are rewritten already, and returns one of the nodes before.
+    """
+    done, nodes = {node: node for node in graph.inputs}, []
+    for node in graph.nodes:
+        new = replaced(node, done)
+        done[node] = rule(new) or new
+        if done[node] is new:
+            nodes.append(new)
+    outputs = [done[node] for node in graph.outputs]
+    return Graph(graph.inputs, without_dead_code(nodes, outputs), outputs)
+
+
+def algebra(node):
+    """x for x * 1, x / 1, x - 0, x ** 1, and for a shape or type that x has already."""
+    a, b = (*node.args, None, None)[:2]
+    found = None
+    if (node.op in ("multiply", "divide", "power") and is_number(b, 1)) or (
+        node.op == "subtract" and is_number(b, 0)
+    ):
+        found = a
+    elif node.op in ("reshape", "broadcast_to", "astype"):
+        found = a
+    like = isinstance(found, Node) and (found.shape, found.dtype) == (node.shape, node.dtype)
+    return found if like else None
+
+
+def common_parts():
+    """A rule that finds a node which does the same as an earlier one."""
+    seen = {}
+
+    def rule(node):
+        if node.op in EFFECTS or node.op == "constant":
+            return None
+        args = [id(x) if isinstance(x, Node) else repr(x) for x in node.args]
+        return seen.setdefault(repr((node.op, args, node.kwargs)), node)
+
+    return rule
+
+
+def is_number(x, n):
+    return isinstance(x, (int, float)) and x == n
+
+
+def memory_of(node):
+    """The node whose memory a view shows; of others, the node itself."""
+    while node.op in VIEWS:
+        node = node.args[0]
+    return node
+
+
+def with_memory_of_their_own(graph):
+    """The graph with copies of outputs that show an input, a constant or another output."""
+    nodes, outputs, taken = list(graph.nodes), [], set()
+    for node in graph.outputs:
+        memory = memory_of(node)
+        if memory.op in ("input", "constant") or memory in taken:
+            node = Node("copy", (node,), {}, node.shape, node.dtype)
+            nodes.append(node)
+        taken.add(memory)
+        outputs.append(node)
+    return Graph(graph.inputs, nodes, outputs)
+
+
+# What an operation is in C. The results are NumPy's, also for nan.
+FORMULAS = {
+    "add": "{} + {}",
+    "subtract": "{} - {}",
+    "multiply": "{} * {}",
+    "divide": "{} / {}",
+    "negative": "-{}",
+    "square": "{0} * {0}",
+    "maximum": "{0} >= {1} || {0} != {0} ? {0} : {1}",
+    "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
+    "greater": "{} > {}",
+    "less": "{} < {}",
+    "greater_equal": "{} >= {}",
+    "less_equal": "{} <= {}",
+    "equal": "{} == {}",
+    "not_equal": "{} != {}",
+    "where": "{} ? {} : {}",
+    "astype": "{0}",
+    "broadcast_to": "{0}",
+    "reshape": "{0}",
+}
+# Functions of C's library, and whether a machine has them for several numbers at once.
+MATH = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "power": "pow", "sqrt": "sqrt"}
+C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
+SUFFIX = {"float32": "f", "float64": ""}
+FLAGS = "-O3 -march=native -ffp-contract=off -fopenmp-simd -fno-math-errno -shared -fPIC".split()
+
+
+def has_formula(node):
+    """Whether C text computes a node: one float type, and truth values."""
+    if node.op not in (*FORMULAS, *MATH) or any(
+        place_of(x, node.shape) is None for x in node.inputs()
+    ):
+        return False
+    floats = {str(x.dtype) for x in (node, *node.inputs())} - {"bool"}
+    return len(floats) == 1 and floats <= C_TYPES.keys()
+
+
+def flat(shape):
+    """A shape as rows and columns: all dimensions but the last are rows."""
+    columns = shape[-1] if shape else 1
+    return int(np.prod(shape[:-1])), columns
+
+
+def place_of(node, shape):
+    """The element of an array that belongs to row i and column j of `shape`, as C text; or None."""
+    rows, columns = flat(shape)
+    places = {(rows, columns): "[i * columns + j]", (1, 1): "[0]"}
+    places |= {(rows, 1): "[i]"} if columns != 1 else {}
+    places |= {(1, columns): "[j]"} if rows != 1 else {}
+    return places.get(flat(node.shape))
+
+
+def c_expression(node, names):
+    """A node as a C expression; names has the variable of each argument."""
+    floats = [x.dtype for x in (node, *node.inputs()) if x.dtype != bool]
+    args = [names[x] if isinstance(x, Node) else c_number(x, floats[0]) for x in node.args]
+    if node.op in MATH:
+        return f"{MATH[node.op]}{SUFFIX[str(node.dtype)]}({', '.join(args)})"
+    return FORMULAS[node.op].format(*args)
+
+
+def declarations(nodes):
+    """C text for the functions that the nodes call: which have a form for several numbers."""
+    lines = ["#include <math.h>"]
+    for op, dtype in dict.fromkeys((node.op, str(node.dtype)) for node in nodes):
+        if op in MATH and op != "sqrt" and has_vectors(op, dtype):
+            lines.append(vector_form(op, dtype))
+    return lines
+
+
+def vector_form(op, dtype):
+    """The declaration of a C function that can be called for several numbers at once."""
+    given = ", ".join([C_TYPES[dtype]] * (2 if op == "power" else 1))
+    function = MATH[op] + SUFFIX[dtype]
+    return f'__attribute__((simd("notinbranch"))) {C_TYPES[dtype]} {function}({given});'
+
+
+@functools.cache
+def has_vectors(op, dtype):
+    """Whether the C library of this machine has the vector form. A small program tries it."""
+    call = MATH[op] + SUFFIX[dtype] + ("(x[i], x[i])" if op == "power" else "(x[i])")
+    loop = f"for (int i = 0; i < 64; i++) x[i] = {call};"
+    text = f"void f({C_TYPES[dtype]} *x) {{\n#pragma omp simd\n{loop}}}"
+    try:
+        build("\n".join(["#include <math.h>", vector_form(op, dtype), text]))
+    except (subprocess.CalledProcessError, OSError):
+        return False
+    return True
+
+
+def c_number(x, dtype):
+    """A number of Python, rounded as NumPy rounds it. What is no number is not in the text."""
+    if not isinstance(x, (int, float)):
+        return ""
+    text = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(str(float(x)), str(float(x)))
+    return f"({C_TYPES[str(dtype)]}){text}"
+
+
+def c_function(nodes, operands, results, shape):
+    """The text of a C function that computes the nodes for each row and column of the shape."""
+    names = {node: f"v{i}" for i, node in enumerate((*operands, *nodes))}
+    pointers = [f"const {C_TYPES[str(x.dtype)]} *a{i}" for i, x in enumerate(operands)]
+    pointers += [f"{C_TYPES[str(x.dtype)]} *restrict r{i}" for i, x in enumerate(results)]
+    lines = [f"void kernel(long rows, long columns,\n    {', '.join(pointers)}) {{"]
+    lines += ["for (long i = 0; i < rows; i++) {", "#pragma omp simd"]
+    lines.append("for (long j = 0; j < columns; j++) {")
+    for i, node in enumerate(operands):
+        lines.append(f"    {C_TYPES[str(node.dtype)]} {names[node]} = a{i}{place_of(node, shape)};")
+    for node in nodes:
+        text = c_expression(node, names)
+        lines.append(f"    {C_TYPES[str(node.dtype)]} {names[node]} = {text};")
+    lines += [f"    r{i}[i * columns + j] = {names[node]};" for i, node in enumerate(results)]
+    return "\n".join([*declarations(nodes), *lines, "}}}"])
+
+
+@functools.cache
+def build(source):
+    """The library of C source text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+        path.write_text(source)
+        command = ["cc", *FLAGS, str(path), "-o", str(library)]
+        for libraries in (["-lmvec", "-lm"], ["-lm"]):  # the first is glibc's only
+            done = subprocess.run([*command, *libraries], capture_output=True)
+            if done.returncode == 0:
+                return ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
+        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+
+
+class Group:
+    """Nodes that may be computed in one loop. level: behind how many other groups it stands."""
+
+    def __init__(self, node, level):
+        self.nodes, self.level = [node], level
+        self.shape = node.shape if has_formula(node) else None
+
+
+def grouped(graph):
+    """The nodes of a graph in groups, in an order in which each comes after what it reads."""
+    where, groups = {}, []
+    for node in graph.nodes:
+        read = {where[x] for x in node.inputs() if x in where}
+        level = max((group.level for group in read), default=-1)
+        top = [group for group in groups if group in read and group.level == level]
+        if has_formula(node) and top and all(group.shape == node.shape for group in top):
+            first, *others = top
+            for group in others:  # groups of one level do not read each other
+                first.nodes += group.nodes
+                groups.remove(group)
+            first.nodes.append(node)
+            where |= dict.fromkeys(first.nodes, first)
+        else:
+            where[node] = Group(node, level + 1)
+            groups.append(where[node])
+    return sorted(groups, key=lambda group: group.level)
+
+
+class Kernel:
+    """A group as one function of arrays, in C."""
+
+    def __init__(self, nodes, operands, results):
+        self.nodes, self.operands, self.results = nodes, operands, results
+        shape = nodes[0].shape
+        self.source = c_function(nodes, operands, results, shape)
+        self.function, self.rows, self.columns = build(self.source).kernel, 1, int(np.prod(shape))
+        if not all(flat(x.shape) == flat(shape) for x in operands):
+            self.rows, self.columns = flat(shape)
+
+    def __call__(self, *arrays):
+        arrays = [np.ascontiguousarray(x) for x in arrays]
+        results = [np.empty(x.shape, x.dtype) for x in self.results]
+        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*arrays, *results)]
+        self.function(ctypes.c_long(self.rows), ctypes.c_long(self.columns), *pointers)
+        return results
+
+    def __str__(self):
+        return f"{len(self.nodes)} operations"
+
+
+def fuse(graph):
+    """The graph with a Kernel in place of each group of two or more operations."""
+    groups, nodes, done = grouped(graph), [], {node: node for node in graph.inputs}
+    outside = set(graph.outputs)
+    for group in groups:
+        outside.update(x for node in group.nodes for x in node.inputs() if x not in group.nodes)
+    for group in groups:
+        if group.shape is None or len(group.nodes) < 2:
+            for node in group.nodes:
+                done[node] = replaced(node, done)
+                nodes.append(done[node])
+            continue
+        used = dict.fromkeys(x for node in group.nodes for x in node.inputs())
+        operands = [x for x in used if x not in group.nodes]
+        results = [node for node in group.nodes if node in outside]
+        kernel = Kernel(group.nodes, operands, results)
+        nodes.append(Node("kernel", (kernel, *(done[x] for x in operands))))
+        for i, x in enumerate(results):
+            done[x] = Node("part", (nodes[-1 - i], i), {}, x.shape, x.dtype)
+            nodes.append(done[x])
+    return Graph(graph.inputs, nodes, [done[x] for x in graph.outputs])
+
+
+if __name__ == "__main__":
+    import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
+    from tinytorch.ops.random import manual_seed, randn
+
+    def function(x, weight, scale, total):
+        return ((x + weight) * scale - total).tanh()
+
+    manual_seed(0)
+    args = randn(3, 4), randn(4), randn(3, 1), randn(1)
+    fast = compile(function)
+    print((fast(*args) - function(*args)).abs().max().item() < 1e-6)  # -> True
+    forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
+    print(forward)  # here: the same
+    # -> inputs: %0 float32[3, 4], %1 float32[4], %2 float32[3, 1], %3 float32[1]
+    # -> %4 = kernel(4 operations, %0, %1, %2, %3)
+    # -> %5 = part(%4, 0)  float32[3, 4]
+    # -> return %5
+    source = forward.nodes[0].args[0].source  # here: the same
+    print(source[source.index("for") :])  # here: the same
+    # -> for (long i = 0; i < rows; i++) {
+    # -> #pragma omp simd
+    # -> for (long j = 0; j < columns; j++) {
+    # ->     float v0 = a0[i * columns + j];
+    # ->     float v1 = a1[j];
+    # ->     float v2 = a2[i];
+    # ->     float v3 = a3[0];
+    # ->     float v4 = v0 + v1;
+    # ->     float v5 = v4 * v2;
+    # ->     float v6 = v5 - v3;
+    # ->     float v7 = tanhf(v6);
+    # ->     r0[i * columns + j] = v7;
+    # -> }}}
+
+    scores, bias = randn(2, 3, 4), randn(3, 4)
+    fast = compile(lambda a, b: (a + b).exp())
+    print((fast(scores, bias) - (scores + bias).exp()).abs().max().item() < 1e-5)  # -> True
+    forward = next(iter(fast.graphs.values()))[0].forward  # here: the same
+    print([node.op for node in forward.nodes])  # here: the same
+    # -> ['add', 'exp']

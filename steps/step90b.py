@@ -916,8 +916,8 @@ if __name__ == "__main__":
         return a / b + (x * 2.0).exp()
 
     x = tensor([0.5, 1.0])
-    captured = capture(function, (x,))
-    print(captured.forward)
+    captured = capture(function, (x,))  # here: a graph is looked at
+    print(captured.forward)  # here: the same
     # -> inputs: %0 float32[2]
     # -> %1 = multiply(%0, 2.0)  float32[2]
     # -> %2 = exp(%1)  float32[2]

@@ -20,7 +20,7 @@ takes running_mean and running_var and does not look at them; a layer norm has n
 
 PyTorch: decompositions, a table from 2,000 operators to some 250.
 
-New: PlainLayerNorm, mean, decompositions. Changed: TraceMode.called.
+New: PlainLayerNorm, row_means, decompositions. Changed: TraceMode.called.
 Try: empty the table, and print the forward graph.
 """
 
@@ -692,8 +692,8 @@ class PlainLayerNorm(Function):
 
     def forward(ctx, x, weight, bias, running_mean, running_var, shape, dims, eps, momentum=None):
         rows = x.reshape(shape)
-        centered = rows - mean(rows)
-        ctx.r = 1 / ctx.xp.sqrt(mean(centered * centered) + eps)
+        centered = rows - row_means(rows)
+        ctx.r = 1 / ctx.xp.sqrt(row_means(centered * centered) + eps)
         ctx.h, ctx.weight, ctx.bias = centered * ctx.r, weight, bias
         y = ctx.h if weight is None else ctx.h * weight.reshape(-1)
         return (y if bias is None else y + bias.reshape(-1)).reshape(x.shape)
@@ -701,13 +701,13 @@ class PlainLayerNorm(Function):
     def backward(ctx, g):
         rows = g.reshape(ctx.h.shape)
         e = rows if ctx.weight is None else rows * ctx.weight.reshape(-1)
-        gx = ctx.r * (e - mean(e) - ctx.h * mean(e * ctx.h))
+        gx = ctx.r * (e - row_means(e) - ctx.h * row_means(e * ctx.h))
         gw = None if ctx.weight is None else (rows * ctx.h).sum(axis=0).reshape(ctx.weight.shape)
         gb = None if ctx.bias is None else rows.sum(axis=0).reshape(ctx.bias.shape)
         return gx.reshape(g.shape), gw, gb
 
 
-def mean(rows):
+def row_means(rows):
     """The mean of each row."""
     return rows.sum(axis=1, keepdims=True) / rows.shape[1]
 
@@ -942,8 +942,8 @@ if __name__ == "__main__":
 
     x = tensor([[1.0, 2.0, 4.0], [0.0, 5.0, 1.0]], requires_grad=True)
     w, b = tensor([1.0, 2.0, 3.0], requires_grad=True), tensor([0.0, 1.0, 0.0], requires_grad=True)
-    captured = capture(function, (x, w, b))
-    print(captured.forward)
+    captured = capture(function, (x, w, b))  # here: a graph is looked at
+    print(captured.forward)  # here: the same
     # -> inputs: %0 float32[2, 3], %1 float32[3], %2 float32[3]
     # -> %3 = sum(%0, axis=1, keepdims=True)  float32[2, 1]
     # -> %4 = divide(%3, 3)  float32[2, 1]

@@ -754,8 +754,8 @@ class PlainLayerNorm(Function):
 
     def forward(ctx, x, weight, bias, running_mean, running_var, shape, dims, eps, momentum=None):
         rows = x.reshape(shape)
-        centered = rows - mean(rows)
-        ctx.r = 1 / ctx.xp.sqrt(mean(centered * centered) + eps)
+        centered = rows - row_means(rows)
+        ctx.r = 1 / ctx.xp.sqrt(row_means(centered * centered) + eps)
         ctx.h, ctx.weight, ctx.bias = centered * ctx.r, weight, bias
         y = ctx.h if weight is None else ctx.h * weight.reshape(-1)
         return (y if bias is None else y + bias.reshape(-1)).reshape(x.shape)
@@ -763,13 +763,13 @@ class PlainLayerNorm(Function):
     def backward(ctx, g):
         rows = g.reshape(ctx.h.shape)
         e = rows if ctx.weight is None else rows * ctx.weight.reshape(-1)
-        gx = ctx.r * (e - mean(e) - ctx.h * mean(e * ctx.h))
+        gx = ctx.r * (e - row_means(e) - ctx.h * row_means(e * ctx.h))
         gw = None if ctx.weight is None else (rows * ctx.h).sum(axis=0).reshape(ctx.weight.shape)
         gb = None if ctx.bias is None else rows.sum(axis=0).reshape(ctx.bias.shape)
         return gx.reshape(g.shape), gw, gb
 
 
-def mean(rows):
+def row_means(rows):
     """The mean of each row."""
     return rows.sum(axis=1, keepdims=True) / rows.shape[1]
 
@@ -1004,11 +1004,12 @@ if __name__ == "__main__":
 
     manual_seed(0)
     x, w = randn(64, 32), randn(32, 128).requires_grad_()
-    captured = capture(function, (x, w))
-    kept = captured.forward.outputs[captured.count :]
-    print([node.op for node in kept], sum(map(size_of, kept)), "bytes")
+    captured = capture(function, (x, w))  # here: graphs are looked at
+    kept = captured.forward.outputs[captured.count :]  # here: the same
+    print([node.op for node in kept], sum(map(size_of, kept)), "bytes")  # here: the same
     # -> ['matmul', 'exp', 'tanh', 'transpose'] 98304 bytes
-    print(len(captured.forward.nodes), len(captured.backward.nodes))  # -> 12 26
+    print(len(captured.forward.nodes), len(captured.backward.nodes))  # here: the same
+    # -> 12 26
 
     def gradient(function):
         w.grad = None

@@ -771,8 +771,8 @@ class PlainLayerNorm(Function):
 
     def forward(ctx, x, weight, bias, running_mean, running_var, shape, dims, eps, momentum=None):
         rows = x.reshape(shape)
-        centered = rows - mean(rows)
-        ctx.r = 1 / ctx.xp.sqrt(mean(centered * centered) + eps)
+        centered = rows - row_means(rows)
+        ctx.r = 1 / ctx.xp.sqrt(row_means(centered * centered) + eps)
         ctx.h, ctx.weight, ctx.bias = centered * ctx.r, weight, bias
         y = ctx.h if weight is None else ctx.h * weight.reshape(-1)
         return (y if bias is None else y + bias.reshape(-1)).reshape(x.shape)
@@ -780,13 +780,13 @@ class PlainLayerNorm(Function):
     def backward(ctx, g):
         rows = g.reshape(ctx.h.shape)
         e = rows if ctx.weight is None else rows * ctx.weight.reshape(-1)
-        gx = ctx.r * (e - mean(e) - ctx.h * mean(e * ctx.h))
+        gx = ctx.r * (e - row_means(e) - ctx.h * row_means(e * ctx.h))
         gw = None if ctx.weight is None else (rows * ctx.h).sum(axis=0).reshape(ctx.weight.shape)
         gb = None if ctx.bias is None else rows.sum(axis=0).reshape(ctx.bias.shape)
         return gx.reshape(g.shape), gw, gb
 
 
-def mean(rows):
+def row_means(rows):
     """The mean of each row."""
     return rows.sum(axis=1, keepdims=True) / rows.shape[1]
 

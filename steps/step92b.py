@@ -775,8 +775,8 @@ class PlainLayerNorm(Function):
 
     def forward(ctx, x, weight, bias, running_mean, running_var, shape, dims, eps, momentum=None):
         rows = x.reshape(shape)
-        centered = rows - mean(rows)
-        ctx.r = 1 / ctx.xp.sqrt(mean(centered * centered) + eps)
+        centered = rows - row_means(rows)
+        ctx.r = 1 / ctx.xp.sqrt(row_means(centered * centered) + eps)
         ctx.h, ctx.weight, ctx.bias = centered * ctx.r, weight, bias
         y = ctx.h if weight is None else ctx.h * weight.reshape(-1)
         return (y if bias is None else y + bias.reshape(-1)).reshape(x.shape)
@@ -784,13 +784,13 @@ class PlainLayerNorm(Function):
     def backward(ctx, g):
         rows = g.reshape(ctx.h.shape)
         e = rows if ctx.weight is None else rows * ctx.weight.reshape(-1)
-        gx = ctx.r * (e - mean(e) - ctx.h * mean(e * ctx.h))
+        gx = ctx.r * (e - row_means(e) - ctx.h * row_means(e * ctx.h))
         gw = None if ctx.weight is None else (rows * ctx.h).sum(axis=0).reshape(ctx.weight.shape)
         gb = None if ctx.bias is None else rows.sum(axis=0).reshape(ctx.bias.shape)
         return gx.reshape(g.shape), gw, gb
 
 
-def mean(rows):
+def row_means(rows):
     """The mean of each row."""
     return rows.sum(axis=1, keepdims=True) / rows.shape[1]
 
@@ -1430,12 +1430,12 @@ if __name__ == "__main__":
     fast(x, w).backward()
     compiled, w.grad = w.grad, None
     function(x, w).backward()
-    print((compiled - w.grad).abs().max().item() < 1e-3)  # -> True
-    program = next(iter(fast.graphs.values()))[0].backward
-    buffers = {id(each): each.nbytes for each in program.buffers.values()}
+    print(((compiled - w.grad).abs().max() / w.grad.abs().max()).item() < 1e-4)  # -> True
+    program = next(iter(fast.graphs.values()))[0].backward  # here: a program is looked at
+    sizes = {id(each): each.nbytes for each in program.buffers.values()}  # here: the same
     print(
-        len(program.buffers), "values,", len(buffers), "buffers of", sum(buffers.values()), "bytes"
-    )
-    # -> 17 values, 5 buffers of 458752 bytes
-    print(sum(each.nbytes for each in program.buffers.values()), "bytes without a plan")
-    # -> 1703936 bytes without a plan
+        len(program.buffers), "values,", len(sizes), "buffers:", sum(sizes.values())
+    )  # here: the same
+    # -> 17 values, 5 buffers: 458752
+    print(sum(each.nbytes for each in program.buffers.values()))  # here: bytes without a plan
+    # -> 1703936

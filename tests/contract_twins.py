@@ -506,6 +506,8 @@ TWINS = [
     ),
     Twin("74a", "empty", "(*size))", "(*size[::-1]))"),
     Twin("74c", "as_strided", "longs(*stride)", "longs(*size)"),
+    # Stage 17.
+    Twin("88a", "compile", "Compiled(model)", "Compiled(lambda x, n: model(x, 1))"),
 ]
 
 

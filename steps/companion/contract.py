@@ -57,6 +57,7 @@ PLACES = (  # where a name stands in two, the first has it: functional.dropout b
     "{}.distributed.nn.functional",
     "{}.nn.parallel",
     "{}.utils.data.distributed",
+    "{}.compiler",
 )
 _MARK = re.compile(r"# here: (.*)$")
 _TIME = re.compile(

@@ -42,7 +42,7 @@ REFEREED = """
     75a 75b 75c 75d 75e 76a 76b 77a 77b 77c 77e 78a 78b 78c
     69a 69b 69c 69d 69e 69f 70a 70b 70c 70d 71 72a 72b 72c 72d 72e 72f 72g 74a 74b 74c 74d 74e
 """.split()
-LONG = {  # what they train
+LONG = {  # what they do
     "51": "a network of rows and one of convolutions",
     "52c": "six networks, of up to 30 layers",
     "53a": "a network, on moved digits",
@@ -58,6 +58,28 @@ LONG = {  # what they train
     "59b": "a GPT, for 500 batches",
     "59c": "a GPT of pieces of words, for 700 batches",
     "98b": "a GPT, by one rank and by two",
+    "88a": "torch.compile writes C++, for half a minute",
+    "88b": "the same",
+    "89a": "the same",
+    "89b": "the same",
+    "89c": "the same",
+    "89d": "the same",
+    "89e": "the same",
+    "89f": "the same",
+    "89g": "the same",
+    "89h": "the same",
+    "90a": "the same",
+    "90b": "the same",
+    "90c": "the same",
+    "90d": "the same",
+    "91c": "the same",
+    "91d": "the same",
+    "91e": "the same",
+    "91f": "the same",
+    "91g": "the same",
+    "92b": "the same",
+    "93b": "the same",
+    "93c": "the same",
 }
 UNLIKE = {  # what PyTorch does otherwise
     "61a": "a dtype has no name",

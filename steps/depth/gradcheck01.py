@@ -26,8 +26,8 @@ import tinytorch.autograd.hooks  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.conversion  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.custom import CustomFunction, once_differentiable
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 

@@ -260,7 +260,7 @@ addmm_ = tensor_method("addmm_")(in_place(addmm))
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     # A layer: every sample of the batch times the same weights, and a bias for each column.
     x = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])

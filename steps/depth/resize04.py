@@ -71,7 +71,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     largest, second = tensor([1.0, 5.0]), tensor([3.0, 4.0])
     print(maximum(largest, second, out=largest) is largest, largest)  # -> True tensor([3., 5.])

@@ -246,7 +246,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.creation import eye
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     graph = sparse_coo_tensor([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0, 1.0, 1.0], (3, 3))
     looped = graph + eye(3).to_sparse()

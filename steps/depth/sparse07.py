@@ -256,7 +256,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.custom import CustomFunction
     from tinytorch.core.tensor import tensor
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     importlib.import_module("tinytorch.core.printing")
 
     s = sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], tensor([3.0, 4.0, 5.0]), (2, 3))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor, tensor
 

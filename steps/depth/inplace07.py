@@ -12,12 +12,17 @@ An `out` of another shape gets new memory, with a warning if it held elements: o
 share its old memory do not see the result. An empty tensor can be passed for a result of any shape,
 without a warning.
 
+with_out gives a function the argument, and leaves the function itself as it is. So the methods, and
+operators like +, have no out= and pay nothing for it. tensor_method returns a function with a check
+around it (step tensor09). with_out takes what is inside and makes that check itself, so that a call
+still passes one wrapper.
+
 The trap is the type. A float result does not fit into integers, and is refused as in step 66c;
 the other way round is a conversion.
 
-(The names, the refusals and the warning are PyTorch's.)
+(The names, the refusals and the warning are PyTorch's, and its methods have no out= either.)
 
-Changed: add, sub, mul. New: into.
+Changed: add, sub, mul. New: into, with_out.
 Try: c = a.expand(3, 2); then add(b, b, out=c). No check refuses it. Why is `a` not overwritten?
 """
 
@@ -35,7 +40,7 @@ import numpy as np
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad
 from tinytorch.autograd.views import rebase_history, record_view
-from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.arguments import checked, not_an_integer, wrong_argument
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -449,11 +454,34 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
+                stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
     return assign(out, values)
+
+
+def with_out(function: Callable) -> Callable:
+    """The function with an argument `out`: a tensor that takes the result, and is returned.
+
+    Raises:
+        RuntimeError: as of `into`.
+    """
+    inner = getattr(function, "__wrapped__", function)  # of a checked one: one call less
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        try:
+            result = inner(*args, **kwargs)
+        except Exception as error:
+            wrong = None if inner is function else wrong_argument(inner, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+        return result if out is None else into(out, result)
+
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickle finds it
+    return call
 
 
 def take_history(target: Tensor, values: Tensor) -> None:
@@ -933,11 +961,10 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
+@with_out
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
-    if out is not None:
-        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     # Two tensors of one type are by far the most common case.
@@ -947,15 +974,14 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     return Add.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
         RuntimeError: an operand is boolean.
     """
-    if out is not None:
-        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -971,11 +997,10 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) ->
     return Sub.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
-def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if out is not None:
-        return into(out, mul(input, other))
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Mul.apply(input, other)
@@ -1380,6 +1405,15 @@ if __name__ == "__main__":
     print(add(a, b, out=c) is c, c)  # -> True tensor([4.0, 7.0])
     print(sub(a, b, out=c) is c, c)  # -> True tensor([-2.0, -3.0])
     print(mul(a, b, out=c) is c, c)  # -> True tensor([3.0, 10.0])
+    for action in (lambda: a.add(b, out=c), lambda: add("a", b, out=c)):
+        try:
+            action()
+        except TypeError as error:
+            print(error)
+    # -> add() got an unexpected keyword argument 'out'
+    # -> add(): argument 'input' (position 1) must be Tensor, not str
+    print(message(lambda: add(a, tensor([1.0, 2.0, 3.0]), out=c))[:24])
+    # -> The size of tensor a (2)
     print(message(lambda: add(a, b, out=tensor([0.0]).expand(2))))
     # -> unsupported operation: more than one element of the written-to tensor refers to a ...
 

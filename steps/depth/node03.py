@@ -38,7 +38,7 @@ import numpy as np
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad
 from tinytorch.autograd.views import rebase_history, record_view
-from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.arguments import checked, not_an_integer, wrong_argument
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -492,11 +492,34 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
+                stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
     return assign(out, values)
+
+
+def with_out(function: Callable) -> Callable:
+    """The function with an argument `out`: a tensor that takes the result, and is returned.
+
+    Raises:
+        RuntimeError: as of `into`.
+    """
+    inner = getattr(function, "__wrapped__", function)  # of a checked one: one call less
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        try:
+            result = inner(*args, **kwargs)
+        except Exception as error:
+            wrong = None if inner is function else wrong_argument(inner, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+        return result if out is None else into(out, result)
+
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickle finds it
+    return call
 
 
 def take_history(target: Tensor, values: Tensor) -> None:
@@ -1019,13 +1042,12 @@ def scaled(input: Any, other: Any, alpha: Any) -> Any:
     return mul(other, alpha)
 
 
+@with_out
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if old:
         other, alpha = in_old_order("add", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     # Two tensors of one type are by far the most common case.
@@ -1035,8 +1057,9 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     return Add.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
@@ -1044,8 +1067,6 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     """
     if old:
         other, alpha = in_old_order("sub", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -1061,11 +1082,10 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     return Sub.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
-def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if out is not None:
-        return into(out, mul(input, other))
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Mul.apply(input, other)

@@ -1,12 +1,14 @@
 """In-place operations: new elements in the same memory, and the history that goes with them."""
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.node import Function
 from tinytorch.autograd.views import rebase_history
+from tinytorch.core.arguments import wrong_argument
 from tinytorch.core.dtype import can_cast
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
@@ -125,11 +127,34 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
+                stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
     return assign(out, values)
+
+
+def with_out(function: Callable) -> Callable:
+    """The function with an argument `out`: a tensor that takes the result, and is returned.
+
+    Raises:
+        RuntimeError: as of `into`.
+    """
+    inner = getattr(function, "__wrapped__", function)  # of a checked one: one call less
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        try:
+            result = inner(*args, **kwargs)
+        except Exception as error:
+            wrong = None if inner is function else wrong_argument(inner, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+        return result if out is None else into(out, result)
+
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickle finds it
+    return call
 
 
 def take_history(target: Tensor, values: Tensor) -> None:

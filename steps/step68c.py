@@ -30,8 +30,8 @@ import numpy as np
 
 import tinytorch.ops.indexing  # noqa: F401 (table[key])
 import tinytorch.ops.reduction  # noqa: F401 (x.sum)
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.custom import CustomFunction as Function  # PyTorch's name for it
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor

@@ -29,7 +29,7 @@ methods that they attach to Tensor.
 Try: test `lambda x: x[index] + 1`. Why does it fail, though its gradient is right?
 """
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
 from tinytorch.ops import (  # noqa: F401  (for their methods)

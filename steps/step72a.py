@@ -27,7 +27,7 @@ Try: give exp its gradient as from_x instead of from_y. Which lines of the demo 
 In depth: elementwise01 to elementwise18.
 """
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64

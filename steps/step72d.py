@@ -24,7 +24,7 @@ Try: write y[tuple(key)] += x in place of np.add.at. Which lines notice?
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64

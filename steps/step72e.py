@@ -25,7 +25,7 @@ In depth: sorting01 to sorting08.
 
 from collections import namedtuple
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor, tensor_method
 from tinytorch.ops import arithmetic, extremes, reduction, shape  # noqa: F401  (methods)

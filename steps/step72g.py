@@ -30,7 +30,7 @@ In depth: storage01 to storage14, shape01 to shape07, parts01 to parts09.
 
 from numpy.lib.stride_tricks import as_strided
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64

@@ -25,7 +25,7 @@ Try: write self.layers = [...] in Deep. How many parameters are found, and what 
 
 import numpy as np
 
-import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import tensor

@@ -33,7 +33,7 @@ Try: take out the line that pops a plain attribute. Which line of the demo is re
 
 import numpy as np
 
-import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.parameter import Parameter

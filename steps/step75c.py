@@ -32,7 +32,7 @@ Try: loop over self._parameters.items(), and put a Parameter(fn(p.data)) there. 
 
 import numpy as np
 
-import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.core.dtype import float16, float64, int64
 from tinytorch.core.tensor import Tensor, tensor

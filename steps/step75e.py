@@ -33,7 +33,7 @@ from collections import namedtuple
 
 import numpy as np
 
-import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.functional import cross_entropy

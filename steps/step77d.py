@@ -33,7 +33,7 @@ import itertools
 import multiprocessing
 import pickle
 
-import tinytorch.autograd.engine  # noqa: F401 (gives Tensor backward)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.dtype import float64

@@ -28,7 +28,7 @@ In depth: jacobian01 to jacobian08.
 import numpy as np
 
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import eye
 from tinytorch.ops.joining import stack

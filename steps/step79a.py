@@ -59,7 +59,8 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd import engine, inplace  # noqa: F401  (backward, w -= ...)
+    from tinytorch.autograd import inplace  # noqa: F401  (backward, w -= ...)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward, w -= ...)
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import matmul, reduction  # noqa: F401  (@, mean)

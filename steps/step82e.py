@@ -265,7 +265,7 @@ def linear_softmax(x_ptr, w_ptr, b_ptr, y_ptr, n, k, m, BLOCK, OUT):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.datasets.digits import load_digits
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.class_loss import cross_entropy

@@ -31,6 +31,7 @@ In depth: profiler01 to profiler10.
 import time
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.core.state import state
 from tinytorch.nn.activation import ReLU

@@ -25,7 +25,7 @@ Try: double the batch. Which of the numbers double?
 """
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.nn.activation import GELU, Tanh
 from tinytorch.nn.container import Sequential

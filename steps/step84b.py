@@ -27,7 +27,7 @@ Try: print a line in `block`. How often is it printed?
 import weakref
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import backward, grad  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward, grad  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import tensor

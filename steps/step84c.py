@@ -24,7 +24,7 @@ Try: leave out fork_rng(). Which line of the demo tells?
 import weakref
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import backward, grad  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward, grad  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.device import cpu

@@ -27,7 +27,7 @@ Try: take Addmm out of LOWER. Which line of the demo changes, and why does it ma
 """
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.dtype import float16, float64
 from tinytorch.core.tensor import Tensor, tensor

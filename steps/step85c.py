@@ -27,7 +27,7 @@ Try: a scale of 2.0**40 instead of 2.0**16. Which gradients does the first layer
 """
 
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16
 from tinytorch.nn.functional import mse_loss

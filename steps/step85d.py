@@ -30,7 +30,7 @@ In depth: amp01 to amp11.
 
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its methods)
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16
 from tinytorch.ops.comparison import isfinite

@@ -25,7 +25,8 @@ Try: randn(128, 64, requires_grad=True) for x. How many FLOPs has the training s
 """
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import NodeMode, backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.engine import NodeMode
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.functional import cross_entropy

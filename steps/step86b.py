@@ -32,7 +32,8 @@ from math import log2
 import numpy as np
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import NodeMode, backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.engine import NodeMode
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.functional import relu
 from tinytorch.nn.linear import Linear

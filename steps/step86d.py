@@ -21,7 +21,7 @@ Try: 7 instead of 127, and then 1, which leaves weights of -1, 0 and 1. How many
 """
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.core.dtype import int8
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.activation import ReLU

@@ -27,7 +27,7 @@ New: average_gradients.
 Try: leave the division out. Then take SGD in place of Adam. Why does only one of them notice?
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce

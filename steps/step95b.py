@@ -28,7 +28,7 @@ New: DistributedDataParallel, in place of average_gradients.
 Try: leave out the broadcast, and find the line of the demo that tells.
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast

@@ -28,7 +28,7 @@ New: Bucket, divide_into_buckets. Changed: DistributedDataParallel.
 Try: make the views by part.clone().view(...). What is sent then?
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast

@@ -27,7 +27,7 @@ Changed: Bucket, DistributedDataParallel.
 Try: divide params instead of params[::-1]. How many buckets has each layer seen then?
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast

@@ -27,7 +27,7 @@ In depth: ddp01 to ddp15.
 
 from contextlib import contextmanager
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast

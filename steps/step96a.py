@@ -30,7 +30,7 @@ Try: leave out the broadcast, and print what the ranks do not agree on.
 In depth: zero01 to zero03.
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import broadcast

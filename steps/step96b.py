@@ -27,10 +27,10 @@ Try: let backward return g. Which line of the demo is wrong now?
 In depth: syncnorm02 to syncnorm04.
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed import collectives

@@ -30,10 +30,10 @@ New: CopyToAll, SumOfAll, own_part, ColumnParallelLinear.
 Try: give CopyToAll the backward of SumOfAll. Which line of the demo is wrong?
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed import collectives

@@ -28,7 +28,7 @@ Try: hand self.bias to linear, in place of adding it after the sum. Which losses
 In depth: tensorpar01 to tensorpar03.
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.autograd.node import Function

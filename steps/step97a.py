@@ -31,7 +31,7 @@ Try: let the last rank take two units for F. What does the formula say now, and 
 In depth: pipeline01 and pipeline02.
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.core.tensor import tensor

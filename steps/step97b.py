@@ -25,7 +25,7 @@ New: save_training, load_training.
 Try: leave optimizer out of the file. Are the weights equal?
 """
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.core.tensor import tensor

@@ -26,7 +26,7 @@ Try: write DataLoader(data, 16 // size, shuffle=True), without the sampler. What
 
 import numpy as np
 
-import tinytorch.autograd.engine
+import tinytorch.autograd.backward
 import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.autograd.modes import no_grad

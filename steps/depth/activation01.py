@@ -21,7 +21,7 @@ Try: put a Tanh behind the last layer, and look at the error.
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module

@@ -20,7 +20,7 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
@@ -196,7 +196,7 @@ class Tanh(Module):
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

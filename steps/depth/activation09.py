@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked

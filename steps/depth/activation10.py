@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
@@ -311,7 +311,7 @@ class Tanh(Module):
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal((1536, 512)).astype(np.float32)

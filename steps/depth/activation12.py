@@ -207,7 +207,7 @@ class GLU(FunctionModule, function=glu):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.container import Sequential
     from tinytorch.ops.random import manual_seed

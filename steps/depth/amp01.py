@@ -28,7 +28,7 @@ import importlib
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import full, ones
 from tinytorch.ops.random import manual_seed, randn

@@ -27,7 +27,7 @@ Try: take Addmm out of LOWER, and run the demo again. Why does the gradient's ty
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.dtype import DType, float16, float64
 from tinytorch.core.tensor import Tensor

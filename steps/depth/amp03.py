@@ -24,7 +24,7 @@ Try: remove MseLoss from the list. Which loss does the demo print?
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.dtype import DType, float16, float32, float64
 from tinytorch.core.tensor import Tensor

@@ -29,7 +29,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64, numpy_dtype

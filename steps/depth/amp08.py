@@ -27,7 +27,7 @@ import importlib
 from typing import Any
 
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16
 from tinytorch.core.tensor import Tensor

@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16, float32
 from tinytorch.core.tensor import Tensor

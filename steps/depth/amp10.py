@@ -24,7 +24,7 @@ from typing import Any
 
 from tinytorch.amp.autocast_mode import autocast as amp_autocast
 from tinytorch.amp.grad_scaler import GradScaler as AmpGradScaler
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import float16
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -27,7 +27,7 @@ import math
 
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.amp.grad_scaler import GradScaler
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import float16
 from tinytorch.datasets.digits import load_digits
 from tinytorch.nn.activation import ReLU

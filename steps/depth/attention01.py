@@ -27,8 +27,8 @@ Try: softmax(scores, 0). The shapes stay; which line of the demo shows that it i
 
 import importlib
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.class_loss import softmax
 
@@ -76,6 +76,6 @@ if __name__ == "__main__":
     # The result depends smoothly on the keys: they can learn. Ask for 30 where "g, b" gives 21.9.
     for _ in range(200):
         loss = (scaled_dot_product_attention(query, key, value)[2, 0] - 30).square()
-        (grad,) = autograd.grad(loss, [key])
+        (grad,) = gradients(loss, [key])
         key.data -= 0.005 * grad
     print(f"{scaled_dot_product_attention(query, key, value)[2, 0].item():.1f}")  # -> 29.2

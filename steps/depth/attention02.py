@@ -23,7 +23,7 @@ Try: d**-1 in place of d**-0.5. For 1024 components the largest weight falls to 
 import importlib
 import math
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.class_loss import softmax
 from tinytorch.ops.creation import eye

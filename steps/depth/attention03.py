@@ -31,8 +31,8 @@ nan. Print it, and v.mean(0) for the values v = x: what is it?
 import importlib
 import math
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.class_loss import softmax
@@ -81,7 +81,7 @@ if __name__ == "__main__":
     # Without a mask, the first result depends on the last word; with it, on the first alone.
     for is_causal in (False, True):
         y = scaled_dot_product_attention(x, x, x, is_causal=is_causal)
-        (grad,) = autograd.grad(y[0].sum(), [x])
+        (grad,) = gradients(y[0].sum(), [x])
         print(is_causal, [word.abs().max().item() > 0 for word in grad])
     # -> False [True, True, True, True]
     # -> True [True, False, False, False]

@@ -38,8 +38,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
@@ -156,7 +156,7 @@ if __name__ == "__main__":
 
     def gradients(function, *inputs):
         y = function(*inputs[:3], mask)
-        return y, autograd.grad(y, inputs[:3], ones(*y.shape))
+        return y, grad_of(y, inputs[:3], ones(*y.shape))
 
     inputs = [randn(12, 4, 64, 32, requires_grad=True) for _ in range(3)]
     y, grads = gradients(scaled_dot_product_attention, *inputs)
@@ -194,8 +194,8 @@ if __name__ == "__main__":
 
     # Also on Tensors, for a second derivative, which is that of step attention03.
     def slope(function):
-        (grad,) = autograd.grad(function(x, x, x, allowed).square().sum(), [x], create_graph=True)
-        return autograd.grad(grad.square().sum(), [x])[0]
+        (grad,) = grad_of(function(x, x, x, allowed).square().sum(), [x], create_graph=True)
+        return grad_of(grad.square().sum(), [x])[0]
 
     difference = slope(scaled_dot_product_attention) - slope(composed)
     print(difference.abs().max().item() < 1e-3, y.grad_fn.name())

@@ -24,8 +24,8 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
@@ -168,6 +168,6 @@ if __name__ == "__main__":
 
     # Also on Tensors, for a second derivative.
     y = scaled_dot_product_attention(x, x, x, allowed, scale=0.5)
-    (grad,) = autograd.grad(y.square().sum(), [x], create_graph=True)
-    (second,) = autograd.grad(grad.square().sum(), [x])
+    (grad,) = grad_of(y.square().sum(), [x], create_graph=True)
+    (second,) = grad_of(grad.square().sum(), [x])
     print(second.isnan().any().item())  # -> False

@@ -30,8 +30,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
@@ -205,7 +205,7 @@ if __name__ == "__main__":
     def gradients(chunk):
         Attention.chunk = chunk
         y = scaled_dot_product_attention(*inputs)
-        return y, autograd.grad(y, inputs, ones_like_y)
+        return y, grad_of(y, inputs, ones_like_y)
 
     def seconds(function):
         return min(timeit.repeat(function, number=1, repeat=5))
@@ -241,6 +241,6 @@ if __name__ == "__main__":
     # A second derivative is computed on Tensors, all at once.
     q.requires_grad_()
     y = scaled_dot_product_attention(q, k, k)
-    (first,) = autograd.grad(y.square().sum(), [q], create_graph=True)
-    (second,) = autograd.grad(first.square().sum(), [q])
+    (first,) = grad_of(y.square().sum(), [q], create_graph=True)
+    (second,) = grad_of(first.square().sum(), [q])
     print(first.shape, second.shape)  # -> tinytorch.Size([2, 5, 8]) tinytorch.Size([2, 5, 8])

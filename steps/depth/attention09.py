@@ -26,8 +26,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 
     def gradients(**how):
         y = scaled_dot_product_attention(*inputs, **how)
-        return y, autograd.grad(y, inputs, ones(4, 4, 256, 16))
+        return y, grad_of(y, inputs, ones(4, 4, 256, 16))
 
     # The same as with a mask.
     (y, grads), (expected, others) = gradients(is_causal=True), gradients(attn_mask=allowed)

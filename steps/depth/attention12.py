@@ -25,8 +25,8 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
@@ -280,8 +280,8 @@ if __name__ == "__main__":
     print((y - same).abs().max().item())  # -> 0.0
 
     # The gradient of a shared key is the sum over the four heads that share it.
-    (grad,) = autograd.grad(y.sum(), [key])
-    (grad_4,) = autograd.grad(same.sum(), [key_4])
+    (grad,) = grad_of(y.sum(), [key])
+    (grad_4,) = grad_of(same.sum(), [key_4])
     print((grad - grad_4.unflatten(1, (2, 4)).sum(2)).abs().max().item() < 1e-5)  # -> True
 
     for heads in (3, 0):

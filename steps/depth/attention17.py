@@ -25,8 +25,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
@@ -489,7 +489,7 @@ if __name__ == "__main__":
 
     def gradients(how):
         y = how(*inputs)
-        return y, *autograd.grad(y, inputs, ones(12, 4, 64, 32))
+        return y, *grad_of(y, inputs, ones(12, 4, 64, 32))
 
     def formula(q, k, v):
         scores = q @ k.mT / math.sqrt(32)
@@ -509,6 +509,6 @@ if __name__ == "__main__":
     print(y.shape)  # -> tinytorch.Size([12, 4, 64, 32])
 
     # The second derivative, on Tensors.
-    (first,) = autograd.grad(causal(q, k, v).square().sum(), [q], create_graph=True)
-    (second,) = autograd.grad(first.square().sum(), [q])
+    (first,) = grad_of(causal(q, k, v).square().sum(), [q], create_graph=True)
+    (second,) = grad_of(first.square().sum(), [q])
     print(second.shape)  # -> tinytorch.Size([12, 4, 64, 32])

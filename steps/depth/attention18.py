@@ -31,8 +31,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
@@ -493,7 +493,7 @@ if __name__ == "__main__":
     def gradients(create_graph, **how):
         manual_seed(1)  # the same weights are dropped
         y = scaled_dot_product_attention(*inputs, **how)
-        return autograd.grad(y, inputs, ones_like_y, create_graph=create_graph)
+        return grad_of(y, inputs, ones_like_y, create_graph=create_graph)
 
     mask = randn(256, 256, requires_grad=True)
     ways = {
@@ -508,7 +508,7 @@ if __name__ == "__main__":
     # -> dropout True
     # -> mask True
     y = scaled_dot_product_attention(*inputs, mask, 0.5)
-    print(autograd.grad(y.sum(), [mask])[0].shape)  # -> tinytorch.Size([256, 256])
+    print(grad_of(y.sum(), [mask])[0].shape)  # -> tinytorch.Size([256, 256])
 
     # The last rows come first, and only what comes after them is added.
     node = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn

@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.modes import FunctionMode, no_grad
     from tinytorch.core.device import as_device
     from tinytorch.core.tensor import tensor

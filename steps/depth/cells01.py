@@ -77,7 +77,7 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, rand, randn
     from tinytorch.optim.adam import Adam
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     def examples(n):

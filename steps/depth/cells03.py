@@ -112,7 +112,7 @@ class LSTMCell(RNNCellBase):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.linear import Linear
     from tinytorch.ops.joining import cat
@@ -120,7 +120,7 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     def read(cell, x):

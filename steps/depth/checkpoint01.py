@@ -23,6 +23,7 @@ Try: double the batch. Which of the numbers double?
 
 import importlib
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.nn.activation import GELU, Tanh
 from tinytorch.nn.container import Sequential

@@ -30,8 +30,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.backward import backward, grad
 from tinytorch.autograd.custom import CustomFunction
-from tinytorch.autograd.engine import backward, grad
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.state import state

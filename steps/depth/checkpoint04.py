@@ -28,7 +28,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu

@@ -32,7 +32,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from tinytorch.autograd.engine import NodeMode, grad
+from tinytorch.autograd.backward import grad
+from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import NOTHING, Function

@@ -273,7 +273,7 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor

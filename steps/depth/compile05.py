@@ -21,8 +21,8 @@ that to its caller.
 
 The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
 from the newest to the oldest, and refuses saved values that were written after the node. And the
-two programs are compiled in two threads. NumPy's warnings are on in a new thread; as_device(None)
-turns them off.
+two programs are compiled in two threads. NumPy's warnings are on in a new thread;
+silence_numpy turns them off.
 
 PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
 
@@ -44,8 +44,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
@@ -63,7 +63,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
@@ -200,7 +200,7 @@ def generate(
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
-    as_device(None)  # in a new thread this silences NumPy
+    silence_numpy()  # the caller's thread may be a new one
     if graph is None:
         return None
     if callable(backend):

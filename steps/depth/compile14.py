@@ -52,8 +52,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
@@ -72,7 +72,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
@@ -544,7 +544,7 @@ def generate(
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
-    as_device(None)  # in a new thread this silences NumPy
+    silence_numpy()  # the caller's thread may be a new one
     if graph is None:
         return None
     if callable(backend):

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
@@ -53,7 +53,7 @@ from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effect
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
@@ -229,7 +229,7 @@ def generate(
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
-    as_device(None)  # in a new thread this silences NumPy
+    silence_numpy()  # the caller's thread may be a new one
     if graph is None:
         return None
     if callable(backend):

@@ -53,7 +53,7 @@ from tinytorch.compiler.guards import (
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.device import Device, cpu, device_of, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -92,7 +92,7 @@ def generate(
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
-    as_device(None)  # in a new thread this silences NumPy
+    silence_numpy()  # the caller's thread may be a new one
     if graph is None:
         return None
     if callable(backend):

@@ -57,7 +57,7 @@ from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.activation import ReLU
@@ -108,7 +108,7 @@ def generate(
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
-    as_device(None)  # in a new thread this silences NumPy
+    silence_numpy()  # the caller's thread may be a new one
     if graph is None:
         return None
     if callable(backend):

@@ -20,7 +20,7 @@ Try: leave out the check of the channels, and read what is said about x[:, :3] t
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.convolution import Convolution, geometry

@@ -24,7 +24,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry

@@ -287,7 +287,7 @@ def zero_(self: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.dtype import float32, int8
     from tinytorch.ops import arithmetic  # noqa: F401  (the operators)

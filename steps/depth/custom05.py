@@ -24,7 +24,8 @@ from typing import Any
 
 import tinytorch.autograd.hooks  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.engine import edge_of, grad
+from tinytorch.autograd.backward import grad
+from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to

@@ -29,7 +29,7 @@ Try: forget the division. Adam hardly notices: why? Then take SGD instead.
 import importlib
 from collections.abc import Iterable
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import all_reduce
 from tinytorch.distributed.group import get_world_size

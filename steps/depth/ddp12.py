@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import edge_of, parts_to_come
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap

@@ -27,11 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tinytorch.autograd.engine import (
-    backward,  # noqa: F401 (attaches Tensor.backward)
-    edge_of,
-    parts_to_come,
-)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.engine import edge_of, parts_to_come
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap

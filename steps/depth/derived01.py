@@ -218,7 +218,7 @@ def vector_norm(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.creation import linspace
 
     importlib.import_module("tinytorch.core.printing")

@@ -91,7 +91,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     ages = tensor([38.0, 41.0, 4000.0, 40.0, 39.0], requires_grad=True)
     print("mean:", ages.mean().item(), " median:", median(ages).item())

@@ -131,7 +131,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     x = tensor([40.0, 10.0, 80.0, 20.0], requires_grad=True)
     print(quantile(x, 0.5).item(), median(x).item(), quantile(x, 0.99).item())  # -> 30.0 20.0 78.8

@@ -171,9 +171,8 @@ def device_of(array: Any) -> Device:
 
 def as_device(device: "Device | str | int | None") -> Device:
     """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # read in any case: in a new thread this sets `default` up
     if device is None:
-        return devices[-1]
+        return default.devices[-1]
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
     if device.index is None and device.type != "cpu" and backends[device.type] is not None:
         # "cuda" means the device that is current, which an empty array can tell.

@@ -8,8 +8,9 @@ here: read `send`, and skim the others.
   non_blocking and the second copy.
 - x.cuda(), x.get_device() (-1 for the CPU) and x.is_cuda are old names that programs still use.
 - pickle stores a Device by type and index, so that it comes back as the one object.
-- NumPy keeps its warnings per thread. A thread that reads the default device turns them off:
-  1e300 as float32 is inf, without a warning, as in PyTorch.
+- NumPy keeps its warnings per thread. silence_numpy turns them off, once in each thread: 1e300 as
+  float32 is inf, without a warning, as in PyTorch. DefaultDevice's __init__ calls it, which runs
+  when a thread makes its first tensor.
 - Another device may stand in for one on a thread: default.stand_ins. A compiler uses it (step
   tracer25).
 - Four fields of Backend are not used yet: address and strided (shared memory, step tensor10),
@@ -19,8 +20,8 @@ here: read `send`, and skim the others.
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.
 
-Changed: Backend, Device, DefaultDevice, Transfer, to. New: numpy_address, Tensor.cuda, get_device,
-is_cuda. Module finished: core/device.py.
+Changed: Backend, Device, DefaultDevice, as_device, Transfer, to. New: numpy_address, silence_numpy,
+Tensor.cuda, get_device, is_cuda. Module finished: core/device.py.
 Try: tensor(1.0).to("cuda:1", True, True), and print what `sent` holds. Which flag was which?
 """
 
@@ -191,9 +192,8 @@ def device_of(array: Any) -> Device:
 
 def as_device(device: "Device | str | int | None") -> Device:
     """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # read in any case: in a new thread this sets `default` up
     if device is None:
-        return devices[-1]
+        return default.devices[-1]
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
     if device in default.stand_ins:
         return default.stand_ins[device]
@@ -206,15 +206,27 @@ def as_device(device: "Device | str | int | None") -> Device:
 cpu = Device("cpu")
 
 
+silenced = threading.local()  # has an attribute on each thread where NumPy is silenced
+
+
+def silence_numpy() -> None:
+    """Turn NumPy's warnings off on this thread: 1 / 0 and 1e300 as float32 are inf, as in PyTorch.
+
+    NumPy keeps this setting per thread. Only the first call of a thread changes it: a program may
+    turn the warnings on again.
+    """
+    if not hasattr(silenced, "here"):
+        np.seterr(all="ignore")
+        silenced.here = True
+
+
 class DefaultDevice(threading.local):
     """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
 
     def __init__(self):
         self.devices = [cpu]
         self.stand_ins: dict[Device, Device] = {}  # while a function is traced
-        # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
-        # thread. This method runs in a new thread when as_device() first reads `default` there.
-        np.seterr(all="ignore")
+        silence_numpy()  # here, once for each thread that makes tensors
 
 
 default = DefaultDevice()
@@ -1369,4 +1381,10 @@ if __name__ == "__main__":
     default.stand_ins[cpu] = Device("cuda:1")
     print("in its place:", tensor(1.0, device="cpu").device)  # -> in its place: cuda:1
     default.stand_ins.clear()
+    with np.errstate(all="warn"):
+        silence_numpy()  # this thread has called it already: nothing happens
+        print("NumPy:", np.geterr()["over"])  # -> NumPy: warn
+        del silenced.here
+        silence_numpy()
+        print("NumPy:", np.geterr()["over"])  # -> NumPy: ignore
     print("an address:", cpu.backend.address(np.ones(2)) % 8)  # -> an address: 0

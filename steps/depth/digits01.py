@@ -52,7 +52,7 @@ def load_digits() -> tuple[Tensor, Tensor]:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.modes import no_grad
     from tinytorch.ops.creation import arange, zeros
     from tinytorch.ops.extremes import argmax

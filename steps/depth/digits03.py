@@ -51,7 +51,7 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([1.0, math.nan, math.inf, -math.inf], requires_grad=True)
     print("one nan is enough:", x[:2].sum().item())  # -> one nan is enough: nan

@@ -65,7 +65,7 @@ if __name__ == "__main__":
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

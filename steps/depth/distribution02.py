@@ -94,7 +94,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     # A forbidden move, by hand: the entropy is not a number.

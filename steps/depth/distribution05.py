@@ -202,7 +202,7 @@ class Normal(Distribution):
 if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     # d/dloc and d/dscale of the mean of x^2: 2 loc = 3 and 2 scale = 1.

@@ -211,7 +211,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

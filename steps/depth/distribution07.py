@@ -203,7 +203,7 @@ class Bernoulli(Distribution):
 if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     # From a probability in float32, no is impossible; from the logit, it is improbable.

@@ -73,7 +73,7 @@ class Uniform(Distribution):
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     manual_seed(0)
     low, high = Tensor([0.0, 1.0]).requires_grad_(), Tensor([2.0, 5.0])
     angle = Uniform(low, high)

@@ -162,7 +162,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     from tinytorch.core.tensor import tensor
 
     A = tensor([[4.0, 2.0], [2.0, 10.0]], requires_grad=True)

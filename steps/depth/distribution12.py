@@ -94,7 +94,7 @@ class MultivariateNormal(Distribution):
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     from tinytorch.core.tensor import tensor
     from tinytorch.distributions.independent import Independent
     from tinytorch.distributions.normal import Normal

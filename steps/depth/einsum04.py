@@ -130,7 +130,7 @@ def trace(input: Tensor) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck
 
     a = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)

@@ -299,7 +299,7 @@ hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), kee
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor

@@ -330,7 +330,7 @@ pow = binary(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor

@@ -396,7 +396,7 @@ rpow = swapped("__rpow__", pow)
 magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64, int8
     from tinytorch.core.tensor import tensor

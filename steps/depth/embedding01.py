@@ -41,13 +41,13 @@ def embedding(input: Tensor, weight: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     words = "the cat saw the dog".split()

@@ -193,10 +193,10 @@ class Embedding(Module):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     weight = tensor([[float(i), -i] for i in range(10)], requires_grad=True)

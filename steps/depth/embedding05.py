@@ -211,12 +211,12 @@ class Embedding(Module):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.sgd import SGD
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     def lengths(**options):

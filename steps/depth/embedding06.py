@@ -251,10 +251,10 @@ class Embedding(Table):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     table = tensor([[3.0, 4.0], [0.6, 0.8], [0.0, 0.1], [30.0, 40.0]])

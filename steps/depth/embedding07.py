@@ -278,7 +278,7 @@ class Embedding(Table):
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     table = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]], requires_grad=True)

@@ -26,7 +26,7 @@ and the leaves behind them get their gradients at the end, as before.
 order the queue.)
 
 Changed: backward_pass, accumulate. New: parts_to_come, accumulate_complete.
-Finished: autograd/engine.py.
+Finished: autograd/engine.py and autograd/backward.py, which holds what a person calls.
 Try: let parts_to_come count every leaf once, and see what the weight that is used twice gets.
 """
 

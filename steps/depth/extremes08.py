@@ -270,7 +270,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     x = tensor([[1.0, 5.0], [7.0, 3.0]], requires_grad=True)

@@ -72,7 +72,7 @@ def functional_call(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
     from tinytorch.nn.parameter import Parameter

@@ -122,7 +122,7 @@ def variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) 
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     # As it was written in 2017.
     w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)

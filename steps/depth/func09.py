@@ -20,7 +20,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tinytorch.autograd.engine import grad as gradients
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import ones_like, zeros_like

@@ -62,7 +62,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.softmax import log_softmax
 
     scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)

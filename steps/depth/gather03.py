@@ -136,7 +136,7 @@ scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.softmax import softmax
 
     labels = tensor([[0], [1], [0]])

@@ -176,7 +176,7 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("columns:", index_select(x, 1, tensor([2, 0, 2])).tolist())

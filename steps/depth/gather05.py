@@ -212,7 +212,7 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.parts import triu
     from tinytorch.ops.softmax import softmax
 

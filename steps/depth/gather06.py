@@ -237,7 +237,7 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     print("repeat:", x.repeat(2, 1).tolist())

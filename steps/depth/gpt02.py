@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import arange
 from tinytorch.ops.random import manual_seed, randint

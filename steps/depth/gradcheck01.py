@@ -9,11 +9,15 @@ Step 68c has the check; the package's is the same check, with what its users ask
 - Options of PyTorch's that change nothing here (fast_mode: each check is one) are accepted, so that
   tests written for PyTorch run. One that asks for a check which is not here, such as
   check_forward_ad=True, is a TypeError: True would claim that it was made.
+- A gradient of another shape than its input is refused, as by PyTorch. NumPy would broadcast it in
+  the comparison, and gradgradcheck would differentiate it as it is. For functions of your own the
+  engine does this (step custom01); here it is for the rules of the package.
 - Where no input requires a gradient there is nothing to check: a ValueError.
 - A backward that cannot be differentiated should say so. @once_differentiable (step custom06) turns
   the silent 0 of step 68c into an error.
 
-Changed: gradcheck, gradgradcheck. New: differentiable_outputs, numerical_product, NO_DIFFERENCE.
+Changed: gradcheck, gradgradcheck. New: differentiable_outputs, numerical_product, check_size,
+compare_gradients, NO_DIFFERENCE.
 Try: call gradcheck with float32 inputs. Which of eps, atol and rtol would you change, and to what?
 """
 
@@ -26,9 +30,10 @@ import tinytorch.autograd.hooks  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.conversion  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.custom import CustomFunction, once_differentiable
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 
 
@@ -71,6 +76,54 @@ class GradcheckError(RuntimeError):
     """Backward and numerical gradient differ; the message says where and by how much."""
 
 
+def check_size(number: int, gradient: Tensor | None, x: Tensor) -> None:
+    """Raise GradcheckError if a gradient does not have the shape of its input."""
+    if gradient is not None and gradient.shape != x.shape:
+        raise GradcheckError(
+            f"Analytical gradient has incorrect size: {list(gradient.shape)} for input {number} of "
+            f"size {list(x.shape)}"
+        )
+
+
+def compare_gradients(
+    function: Callable,
+    inputs: tuple,
+    checked: list[Tensor],
+    eps: float,
+    atol: float,
+    rtol: float,
+    seed: int,
+) -> None:
+    """Raise GradcheckError if a gradient of one of the `checked` inputs is wrong."""
+    rng = np.random.default_rng(seed)
+    with enable_grad():
+        outputs = differentiable_outputs(function, inputs)
+    cotangents = [rng.uniform(-1.0, 1.0, y.array.shape) for y in outputs]
+    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    if pairs:
+        found = grad(
+            [y for y, _ in pairs],
+            checked,
+            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
+            allow_unused=True,
+        )
+    else:
+        found = [None] * len(checked)
+    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
+        check_size(number, analytical, x)
+        numerical = numerical_product(function, inputs, x, cotangents, eps)
+        if analytical is None:
+            got = np.zeros(x.array.shape)
+        else:
+            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
+        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
+            raise GradcheckError(
+                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
+                f"numerical:{numerical}\nanalytical:{got}\n"
+                f"largest difference {np.abs(got - numerical).max()}"
+            )
+
+
 # PyTorch's options that change nothing here: each check is a fast one, of nothing but backward.
 NO_DIFFERENCE = "fast_mode masked nondet_tol check_undefined_grad check_backward_ad".split()
 
@@ -100,7 +153,7 @@ def gradcheck(
         True; False where a gradient is wrong and raise_exception is False.
 
     Raises:
-        GradcheckError: a gradient is wrong.
+        GradcheckError: a gradient is wrong, or does not have the shape of its input.
         TypeError: an option asks for a check that is not here.
         ValueError: no input requires a gradient.
     """
@@ -114,34 +167,12 @@ def gradcheck(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             "have requires_grad=True."
         )
-    rng = np.random.default_rng(seed)
-    with enable_grad():
-        outputs = differentiable_outputs(func, inputs)
-    cotangents = [rng.uniform(-1.0, 1.0, y.array.shape) for y in outputs]
-    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    if pairs:
-        found = grad(
-            [y for y, _ in pairs],
-            checked,
-            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
-            allow_unused=True,
-        )
-    else:
-        found = [None] * len(checked)
-    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
-        numerical = numerical_product(func, inputs, x, cotangents, eps)
-        if analytical is None:
-            got = np.zeros(x.array.shape)
-        else:
-            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
-        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
-            if not raise_exception:
-                return False
-            raise GradcheckError(
-                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
-                f"numerical:{numerical}\nanalytical:{got}\n"
-                f"largest difference {np.abs(got - numerical).max()}"
-            )
+    try:
+        compare_gradients(func, inputs, checked, eps, atol, rtol, seed)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
     return True
 
 
@@ -177,7 +208,7 @@ def gradgradcheck(
         with enable_grad():
             outer = args[: len(inputs)]
             results = [y for y in differentiable_outputs(func, outer) if y.requires_grad]
-            return grad(
+            gradients = grad(
                 results,
                 [outer[i] for i in checked],
                 args[len(inputs) :],
@@ -185,6 +216,9 @@ def gradgradcheck(
                 allow_unused=True,
                 materialize_grads=True,
             )
+        for number, result in zip(checked, gradients, strict=True):
+            check_size(number, result, outer[number])
+        return gradients
 
     return gradcheck(
         gradient,
@@ -225,6 +259,15 @@ if __name__ == "__main__":
             (y,) = ctx.saved_tensors
             return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
 
+    class RowSums(Function):
+        """The sum of each row. Its backward forgets to repeat g along the row."""
+
+        def forward(ctx, x):
+            return x.sum(axis=1, keepdims=True)
+
+        def backward(ctx, g):
+            return g
+
     def first_line(function, *args, **options):
         try:
             return function(*args, **options)
@@ -242,6 +285,10 @@ if __name__ == "__main__":
     # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
     print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False
     print(gradcheck(Reciprocal.apply, a, fast_mode=True, check_forward_ad=False))  # -> True
+    rows = tensor(np.ones((2, 3)), requires_grad=True)
+    print(first_line(gradcheck, RowSums.apply, rows))
+    # -> GradcheckError: Analytical gradient has incorrect size: [2, 1] for input 0 of size [2, 3]
+    print(gradgradcheck(RowSums.apply, rows, raise_exception=False))  # -> False
     (g,) = grad(Reciprocal.apply(a), a, tensor(np.ones(2)), create_graph=True)
     print(first_line(g.backward, tensor(np.ones(2))).partition(" a function")[0])
     # -> RuntimeError: trying to differentiate twice

@@ -37,6 +37,7 @@ import tinytorch.core.printing  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.conversion  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor

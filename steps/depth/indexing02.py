@@ -82,7 +82,7 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     # How fast: 2,000 words of 64 numbers, from a table of 1,000.
     rng = np.random.default_rng(0)

@@ -84,7 +84,7 @@ class AddIndex(Function):
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0], [20.0, 21.0, 22.0]], requires_grad=True)
     print("one of each row:", Index.apply(x, tensor([0, 1, 2]), tensor([2, 0, 1])).tolist())

@@ -105,7 +105,7 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
     chosen = Index.apply(x, (), tensor([[5, 0], [5, -2]]))

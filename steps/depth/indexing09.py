@@ -186,7 +186,7 @@ def contains(self: Tensor, element: Any) -> bool:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
     print("rows:", x[[1, 0, 1]].tolist())

@@ -308,7 +308,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     a = tensor([1.0, 2.0, 3.0], requires_grad=True)
     b = tensor(5.0, requires_grad=True)

@@ -24,7 +24,7 @@ Try: the factor of variance 0.9 / n, and 300 layers.
 import importlib
 import math
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import Linear

@@ -26,7 +26,7 @@ Try: kaiming_normal_ with nonlinearity="linear". After how many layers is a mill
 import importlib
 import math
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import Linear

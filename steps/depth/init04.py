@@ -24,7 +24,7 @@ import importlib
 import math
 from collections.abc import Callable
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.linear import Linear

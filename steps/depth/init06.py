@@ -31,7 +31,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.random import Generator

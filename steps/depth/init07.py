@@ -19,7 +19,7 @@ Which slopes stay 0.25, and why?
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor

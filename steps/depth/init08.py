@@ -23,7 +23,7 @@ tinytorch.nn.prelu) in place of each ReLU, and compare the errors.
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.datasets.digits import load_digits

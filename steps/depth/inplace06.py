@@ -6,19 +6,21 @@ a -= b, which writes directly.
 
 Where nothing is recorded, nothing forbids this: no formula needs the old elements. So in_place gets
 a second argument, NumPy's form of the operation (operator.isub is the function behind a -= b), and
-write_directly uses it, if all of this holds:
+uses it, if all of this holds:
 
     nothing is recorded    neither tensor requires gradients, or it runs under no_grad
     no mode is open        a mode has to see the call (step 65d)
     one type, one shape    floats of one type, on one device, and one shape or a number: there is
                            nothing to promote, to move or to refuse
 
-Else it returns False, and the long way does what it did. An optimizer's update is such a write.
+check_writable, which asks whether the write is recorded, now returns the answer. direct_operand
+looks at the other operand, and returns its array; or None, and the long way does what it did. An
+optimizer's update is such a write.
 
 The trap is alpha, as in x.sub_(y, alpha=10). It may be a tensor of one element. NumPy's array times
 a Tensor is a Tensor, and NumPy could not write that into its array. So it is made a number first.
 
-Changed: in_place, and the family gets its operators. New: write_directly.
+Changed: check_writable, in_place, and the family gets its operators. New: direct_operand.
 Try: leave out the test of the types. What is x.sub_(y) for float32 and float64 then?
 """
 
@@ -373,9 +375,14 @@ class CopySlices(Function):
         return "CopySlices"
 
 
-def check_writable(target: Tensor) -> None:
-    """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
-    if state.grad_enabled and target.requires_grad:
+def check_writable(target: Tensor) -> bool:
+    """Whether a write into `target` is recorded.
+
+    Raises:
+        RuntimeError: the write would make a gradient or an element wrong.
+    """
+    recorded = state.grad_enabled and target.requires_grad
+    if recorded:
         if target.is_leaf:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
@@ -402,6 +409,7 @@ def check_writable(target: Tensor) -> None:
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+    return recorded
 
 
 def assign(target: Tensor, values: Tensor) -> Tensor:
@@ -461,29 +469,24 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def write_directly(
-    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
-) -> bool:
-    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
+def direct_operand(target: Tensor, other: Any, alpha: float = 1) -> Any:
+    """The array (or number) alpha * other, for an operation in the memory of `target`; None where
+    the operation has to take the long way.
 
-    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
-    shape or with a number as `other`. It saves a temporary result and a copy.
+    The short way is for floats of one type, of one shape or with a number as `other`, which needs
+    no gradient. It saves a temporary result and a copy.
     """
-    if state.modes or (state.grad_enabled and target.requires_grad):
-        return False
     a, b = target.array, other
     if isinstance(other, Tensor):
         b = other.array
         if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
-            return False
+            return None
         if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
-            return False
+            return None
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
-        return False
+        return None
     alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
-    operation(a, b if alpha == 1 else b * alpha)
-    bump_version(a)
-    return True
+    return b if alpha == 1 else b * alpha
 
 
 def in_place(
@@ -491,14 +494,19 @@ def in_place(
 ) -> Callable[..., Tensor]:
     """The in-place form of an operation whose first argument is the tensor: add -> add_.
 
-    `operation`, such as operator.iadd, does the same to an array: see write_directly.
+    `operation`, such as operator.iadd, does the same to an array: see direct_operand. It is used
+    where nothing is recorded and no mode has to see the call.
     """
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        if operation is not None and args and write_directly(operation, self, *args, **kwargs):
-            return self
+        recorded = check_writable(self)
+        if operation is not None and args and not (recorded or state.modes):
+            other = direct_operand(self, *args, **kwargs)
+            if other is not None:
+                operation(self.array, other)
+                bump_version(self.array)
+                return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)
@@ -1356,15 +1364,16 @@ if __name__ == "__main__":
     print(f"milliseconds: new array and copy {slow_time:.2f}, directly {time:.2f}")  # -> ...
     print(f"megabytes: {slow_memory} and {memory}")  # -> megabytes: 4 and 0
 
-    # Where it cannot be done directly, it returns False and has written nothing.
+    # Where it cannot be done directly, there is no operand for it.
     a, w = tensor([1.0, 2.0]), tensor([1.0, 2.0], requires_grad=True)
     double = from_numpy(np.array([1.0, 2.0]))
-    pairs = (w, a), (a, w), (a, double), (a, tensor(1)), (tensor([1, 2]), 1), (a, 1)
-    print([write_directly(operator.isub, target, other) for target, other in pairs], a)
-    # -> [False, False, False, False, False, False] tensor([1.0, 2.0])
+    pairs = (a, w), (a, double), (a, tensor(1)), (tensor([1, 2]), 1), (a, 1)
+    print([direct_operand(target, other) for target, other in pairs])
+    # -> [None, None, None, None, None]
+    print("recorded:", check_writable(w * 1.0), check_writable(a))  # -> recorded: True False
     with no_grad():
-        print(write_directly(operator.isub, w, a), w)
-        # -> True tensor([0.0, 0.0])
+        print(check_writable(w), direct_operand(w, a), w.sub_(a))
+        # -> False [1. 2.] tensor([0.0, 0.0])
 
     a -= 0.5
     a.sub_(tensor([1.0, 1.0]), alpha=tensor(10.0))

@@ -27,7 +27,7 @@ Try: the Jacobian of a matrix of 2 x 3 by its transposition. What are its shape 
 import importlib
 from collections.abc import Callable
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import eye

@@ -83,7 +83,7 @@ split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     a = tensor([[1.0, 2.0]], requires_grad=True)
     b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)

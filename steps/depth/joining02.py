@@ -97,7 +97,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     # y = (x_1, x_2, x_3, 10 x_4, 10 x_5)
     x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)

@@ -157,7 +157,7 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
 

@@ -190,7 +190,7 @@ backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.arr
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     counts, weights = tensor([1, 2]), tensor([0.5], requires_grad=True)
     print("NumPy:", np.concatenate([counts.array, weights.array]).dtype)  # -> NumPy: float64

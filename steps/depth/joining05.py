@@ -236,7 +236,7 @@ backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.arr
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
     table, wide = tensor([[1.0, 2.0, 3.0]] * 2), tensor([[1.0, 2.0, 3.0, 4.0]] * 2)

@@ -262,7 +262,7 @@ def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) 
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     padded = constant_pad(x, (1, 1, 0, 1))

@@ -27,7 +27,7 @@ Try: let only the biases differ at the start. Is that enough for different units
 import importlib
 import math
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module

@@ -24,7 +24,7 @@ Try: leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor

@@ -23,7 +23,7 @@ Try: a mask of the shape (1, 3). Which numbers are dropped together?
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module

@@ -67,7 +67,7 @@ class ParameterDict(ParameterContainer, DictContainer):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
     from tinytorch.nn.module import Module
     from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, randn

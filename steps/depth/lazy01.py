@@ -136,7 +136,7 @@ class LazyLinear(LazyModule, Linear):
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.container import Sequential
     from tinytorch.optim.sgd import SGD

@@ -70,7 +70,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.adam import Adam
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     # Adam in a valley along an axis, and in the same valley turned by 45 degrees.

@@ -121,7 +121,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.creation import zeros
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     from tinytorch.optim.adam import Adam

@@ -255,7 +255,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    for module in ("autograd.engine", "core.printing"):
+    for module in ("autograd.backward", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     def point(f, t):

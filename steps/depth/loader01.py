@@ -71,7 +71,7 @@ class RandomSampler(Sampler):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
     from tinytorch.datasets.digits import load_digits
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.linear import Linear

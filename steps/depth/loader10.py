@@ -26,7 +26,7 @@ Try: print in __getitem__ of a dataset, and see when each item is made.
 import importlib
 from collections.abc import Iterator
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.utils.data.dataset import Dataset, collated
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 

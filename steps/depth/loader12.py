@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert
 from tinytorch.utils.data.dataset import Dataset, collated, items

@@ -31,7 +31,7 @@ from functools import partial
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items

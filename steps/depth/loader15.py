@@ -33,7 +33,7 @@ from functools import partial
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert, walk

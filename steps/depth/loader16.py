@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
 from tinytorch.cuda.backend import is_available
 from tinytorch.datasets.digits import load_digits

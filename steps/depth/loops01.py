@@ -67,12 +67,12 @@ if __name__ == "__main__":
     import math
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.nn.rnn_cells import LSTMCell, lstm_step
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
@@ -185,7 +185,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

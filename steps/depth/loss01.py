@@ -26,7 +26,7 @@ Try: make 30 a larger typo. Which loss notices?
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule

@@ -24,7 +24,7 @@ Try: python -W error with this step's training, without catch_warnings.
 import importlib
 import warnings
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule

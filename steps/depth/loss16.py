@@ -27,7 +27,7 @@ import math
 import warnings
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor

@@ -121,7 +121,7 @@ class TripletMarginLoss(LossModule, function=triplet_margin_loss):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")

@@ -68,7 +68,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)

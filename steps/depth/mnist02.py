@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, from_numpy
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 

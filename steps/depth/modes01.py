@@ -8,8 +8,8 @@ threading.local gives each thread its own attributes, at the values that the cla
     state = ThreadState()      state.grad_enabled     True in each new thread, until it sets it
 
 NumPy has settings per thread, too: whether 1 / 0 warns. PyTorch answers inf without a warning. So
-ThreadState's __init__, which runs once in each thread, turns NumPy's warnings off. For this reason
-apply reads the state before it calls forward.
+ThreadState's __init__, which runs once in each thread, calls silence_numpy (step device04). For
+this reason apply reads the state before it calls forward.
 
 state.modes, the modes that are open (step 65d), belongs to a thread in the same way. open_modes
 lists the modes of all threads: where it is empty, apply need not look into its own thread's list.
@@ -34,7 +34,7 @@ import numpy as np
 
 from tinytorch.autograd.errors import translate_error
 from tinytorch.core.convert import host_array
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.device import Device, as_device, cpu, device_of, silence_numpy
 from tinytorch.core.dtype import (
     Defaults,
     DType,
@@ -61,9 +61,7 @@ class ThreadState(threading.local):
     modes: tuple[Any, ...] = ()  # the last one sees a call first
 
     def __init__(self):
-        # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
-        # setting per thread, so it is made where a thread first asks for its state.
-        np.seterr(all="ignore")
+        silence_numpy()  # here, once for each thread that calls an operation
 
 
 state = ThreadState()

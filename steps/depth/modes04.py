@@ -37,7 +37,7 @@ import numpy as np
 
 from tinytorch.autograd.errors import translate_error
 from tinytorch.core.convert import host_array
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.device import Device, as_device, cpu, device_of, silence_numpy
 from tinytorch.core.dtype import (
     Defaults,
     DType,
@@ -65,9 +65,7 @@ class ThreadState(threading.local):
     modes: tuple[Any, ...] = ()  # the last one sees a call first
 
     def __init__(self):
-        # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
-        # setting per thread, so it is made where a thread first asks for its state.
-        np.seterr(all="ignore")
+        silence_numpy()  # here, once for each thread that calls an operation
 
 
 state = ThreadState()

@@ -184,7 +184,7 @@ if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     class Linear(Module):
         """y = x w + b."""

@@ -290,7 +290,7 @@ if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     class Scale(Module):
         """y = factor * x, and counts the rows that it has seen in training."""

@@ -32,7 +32,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad

@@ -112,7 +112,7 @@ class NllLoss(Function):
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import manual_seed, randint, randn

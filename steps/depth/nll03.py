@@ -133,7 +133,7 @@ class NllLoss(Function):
 if __name__ == "__main__":
     import math
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.ops.softmax import log_softmax
 

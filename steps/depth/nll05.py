@@ -61,7 +61,7 @@ if __name__ == "__main__":
     import copy
     import time
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core import memory  # noqa: F401  (keeps freed memory)
     from tinytorch.datasets.digits import load_digits

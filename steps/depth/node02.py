@@ -35,7 +35,7 @@ import numpy as np
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad
 from tinytorch.autograd.views import rebase_history, record_view
-from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.arguments import checked, not_an_integer, wrong_argument
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -114,7 +114,7 @@ class Function:
         if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
+        enabled = state.grad_enabled  # before forward: a new thread's state silences NumPy
         device = edge = edge_b = broadcast = None
         if len(args) <= 2 and isinstance(args[0], Tensor):
             # The loop below, written out: with it, a small product takes a quarter longer.
@@ -406,9 +406,14 @@ class CopySlices(Function):
         return "CopySlices"
 
 
-def check_writable(target: Tensor) -> None:
-    """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
-    if state.grad_enabled and target.requires_grad:
+def check_writable(target: Tensor) -> bool:
+    """Whether a write into `target` is recorded.
+
+    Raises:
+        RuntimeError: the write would make a gradient or an element wrong.
+    """
+    recorded = state.grad_enabled and target.requires_grad
+    if recorded:
         if target.is_leaf:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
@@ -435,6 +440,7 @@ def check_writable(target: Tensor) -> None:
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+    return recorded
 
 
 def assign(target: Tensor, values: Tensor) -> Tensor:
@@ -482,11 +488,34 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
+                stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
     return assign(out, values)
+
+
+def with_out(function: Callable) -> Callable:
+    """The function with an argument `out`: a tensor that takes the result, and is returned.
+
+    Raises:
+        RuntimeError: as of `into`.
+    """
+    inner = getattr(function, "__wrapped__", function)  # of a checked one: one call less
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        try:
+            result = inner(*args, **kwargs)
+        except Exception as error:
+            wrong = None if inner is function else wrong_argument(inner, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+        return result if out is None else into(out, result)
+
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickle finds it
+    return call
 
 
 def take_history(target: Tensor, values: Tensor) -> None:
@@ -518,29 +547,24 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def write_directly(
-    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
-) -> bool:
-    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
+def direct_operand(target: Tensor, other: Any, alpha: float = 1) -> Any:
+    """The array (or number) alpha * other, for an operation in the memory of `target`; None where
+    the operation has to take the long way.
 
-    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
-    shape or with a number as `other`. It saves a temporary result and a copy.
+    The short way is for floats of one type, of one shape or with a number as `other`, which needs
+    no gradient. It saves a temporary result and a copy.
     """
-    if state.modes or (state.grad_enabled and target.requires_grad):
-        return False
     a, b = target.array, other
     if isinstance(other, Tensor):
         b = other.array
         if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
-            return False
+            return None
         if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
-            return False
+            return None
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
-        return False
+        return None
     alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
-    operation(a, b if alpha == 1 else b * alpha)
-    bump_version(a)
-    return True
+    return b if alpha == 1 else b * alpha
 
 
 def in_place(
@@ -548,14 +572,18 @@ def in_place(
 ) -> Callable[..., Tensor]:
     """The in-place form of an operation whose first argument is the tensor: add -> add_.
 
-    `operation`, such as operator.iadd, does the same to an array: see write_directly.
+    `operation`, such as operator.iadd, does the same to an array: see direct_operand. It is used
+    where nothing is recorded and no mode has to see the call.
     """
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        if operation is not None and len(args) == 1:
-            if write_directly(operation, self, *args, **kwargs):
+        recorded = check_writable(self)
+        if operation is not None and len(args) == 1 and not (recorded or state.modes):
+            other = direct_operand(self, *args, **kwargs)
+            if other is not None:
+                operation(self.array, other)
+                bump_version(self.array)
                 return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
@@ -1009,13 +1037,12 @@ def scaled(input: Any, other: Any, alpha: Any) -> Any:
     return mul(other, alpha)
 
 
+@with_out
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if old:
         other, alpha = in_old_order("add", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     # Two tensors of one type are by far the most common case.
@@ -1025,8 +1052,9 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     return Add.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
@@ -1034,8 +1062,6 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     """
     if old:
         other, alpha = in_old_order("sub", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -1051,11 +1077,10 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     return Sub.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
-def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if out is not None:
-        return into(out, mul(input, other))
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Mul.apply(input, other)

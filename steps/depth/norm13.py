@@ -26,7 +26,7 @@ Try: leave out model.eval() in the demo.
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.normalization import batch_norm

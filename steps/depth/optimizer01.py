@@ -33,7 +33,7 @@ Try: self.params = params. Which promise of the demo breaks, and why only this o
 import importlib
 from collections.abc import Iterable
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 

@@ -33,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import zero_

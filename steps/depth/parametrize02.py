@@ -31,7 +31,7 @@ from tinytorch.nn.module import Module
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison indexing matmul parts reduction sampling".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-importlib.import_module("tinytorch.autograd.engine")
+importlib.import_module("tinytorch.autograd.backward")
 
 
 def check_like(value: Any, like: Tensor, what: str) -> None:

@@ -72,7 +72,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import from_numpy
 
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)

@@ -95,7 +95,7 @@ def repeat(self: Tensor, *sizes: Any) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.dtype import float64
 
     row = tensor([[1.0, 2.0, 3.0]])

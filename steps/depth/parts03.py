@@ -145,7 +145,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.dtype import float64
 
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)

@@ -197,7 +197,7 @@ def diag(input: Tensor) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], requires_grad=True)
     print("diagonal:", x.diagonal().tolist(), "stride:", x.diagonal().stride())

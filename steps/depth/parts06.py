@@ -246,7 +246,7 @@ triu_ = tensor_method("triu_")(in_place(triu))
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.comparison import ge
 
     everyone = tensor([[True] * 3] * 3)

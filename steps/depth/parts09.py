@@ -264,7 +264,7 @@ triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.elementwise import maximum
 
     x = tensor([-5.0, -1.0, -2.0, -4.0], requires_grad=True)

@@ -94,7 +94,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
     from tinytorch.core.dtype import float16

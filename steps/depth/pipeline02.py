@@ -28,7 +28,7 @@ Try: a last process whose F takes 2. What does the formula say then, and what th
 import importlib
 from collections.abc import Callable, Sequence
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.p2p import recv, send

@@ -24,7 +24,7 @@ Try: let process 1 write the file as well. Why is that wrong, although the conte
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed.collectives import all_reduce
 from tinytorch.distributed.group import get_rank, init_process_group

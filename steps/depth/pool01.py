@@ -41,7 +41,7 @@ def avg_pool2d(input: Tensor, kernel_size: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
 
     image = tensor([[1.0, 3.0, 0.0, 0.0], [5.0, 7.0, 0.0, 4.0]], requires_grad=True)
     small = avg_pool2d(image, 2)

@@ -100,7 +100,7 @@ def avg_pool(ndim: int, input: Tensor, kernel_size: int) -> Tensor:
 if __name__ == "__main__":
     import time
 
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     def reshaped(x: Tensor, k: int) -> Tensor:  # step pool01

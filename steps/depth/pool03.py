@@ -139,7 +139,7 @@ def max_pool(ndim: int, input: Tensor, kernel_size: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     answers = tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 8.0, 0.0, 0.0]], requires_grad=True)

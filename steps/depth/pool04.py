@@ -149,7 +149,7 @@ def max_pool(ndim: int, input: Tensor, kernel_size: int, stride: int | None = No
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     x = tensor([0.0, 1.0, 5.0, 2.0, 3.0, 4.0, 1.0], requires_grad=True)

@@ -171,7 +171,7 @@ def max_pool(ndim: int, input: Tensor, kernel_size, stride=None, padding=0, dila
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     zeros = max_pool(1, tensor([0.0, -3.0, -6.0, -2.0, -7.0, 0.0]), 3, 2)

@@ -202,7 +202,7 @@ def max_pool(ndim: int, input: Tensor, kernel_size, stride=None, padding=0, dila
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     ones = tensor(np.ones((3, 4)))

@@ -231,7 +231,7 @@ def max_pool(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     x = tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0])

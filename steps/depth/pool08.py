@@ -276,7 +276,7 @@ avg_pool1d, avg_pool2d, avg_pool3d = for_dims(avg_pool)
 if __name__ == "__main__":
     import time
 
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
 
     image = tensor(np.arange(24.0).reshape(1, 4, 6))
     print(max_pool2d.__name__, max_pool2d(image, (2, 3)).tolist())

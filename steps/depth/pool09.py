@@ -294,7 +294,7 @@ avg_pool1d, avg_pool2d, avg_pool3d = for_dims(avg_pool)
 if __name__ == "__main__":
     import time
 
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.gather import scatter
 

@@ -385,7 +385,7 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_dims(adaptiv
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     row = tensor([[0.0, 8.0, 1.0, 3.0, 4.0]], requires_grad=True)

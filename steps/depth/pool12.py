@@ -441,7 +441,7 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = layers(adaptive_max_po
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
 
     for layer in (MaxPool2d(2), MaxPool3d(3, stride=2, ceil_mode=True), AvgPool1d(2), AvgPool2d(4)):
         print(layer)

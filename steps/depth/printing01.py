@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.autograd.backward  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.autograd.hooks  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)

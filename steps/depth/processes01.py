@@ -82,7 +82,7 @@ if __name__ == "__main__":
     from tinytorch.nn.module import Module
     from tinytorch.optim.sgd import SGD
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
     x = randn(20, 3)

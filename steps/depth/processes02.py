@@ -116,7 +116,7 @@ if __name__ == "__main__":
 
     from tinytorch.nn.linear import Linear
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
     here, there = get_context("fork").Pipe()

@@ -83,7 +83,7 @@ if __name__ == "__main__":
             softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
             softmax_kernel.compiled.clear()
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
     from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their methods)

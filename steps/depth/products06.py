@@ -123,7 +123,7 @@ if __name__ == "__main__":
 
     import itertools
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
     from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)

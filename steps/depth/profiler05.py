@@ -30,6 +30,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.node import Function
 from tinytorch.core.state import state

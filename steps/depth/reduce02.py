@@ -166,7 +166,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
 
     for dims in ((-1,), reduced_dims(-1, 2)):

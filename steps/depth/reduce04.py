@@ -186,7 +186,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.core.dtype import float16
     from tinytorch.core.tensor import tensor
 

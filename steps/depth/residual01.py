@@ -26,7 +26,7 @@ Try: x - f(x), and x / 2 + f(x). Which of them can still be trained?
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 

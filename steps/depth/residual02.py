@@ -21,7 +21,7 @@ Try: leave the shortcut out: return self.f(x).relu(). How much is lost with six 
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential

@@ -26,7 +26,7 @@ scales it, so print its length too: saliency(...).norm().
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential

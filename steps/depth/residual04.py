@@ -25,7 +25,7 @@ Try: start from an image of another digit, and see how much of it stays.
 import importlib
 from collections.abc import Callable
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import ReLU

@@ -33,7 +33,7 @@ import time
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.datasets.digits import load_digits

@@ -28,7 +28,7 @@ Try: strength = 4.0 in warp. Look at the pictures first, then at the result.
 import importlib
 import time
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.datasets.digits import load_digits

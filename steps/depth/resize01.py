@@ -66,7 +66,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     image = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     same = image

@@ -77,7 +77,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     def become_view(square):
         """t_ of step resize01."""

@@ -103,7 +103,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     buffer = tensor([0, 1, 2, 3, 4, 5])
     print(buffer.resize_(2, 2).tolist(), buffer.resize_(2, 3).tolist())

@@ -247,7 +247,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float16, float64
     from tinytorch.ops.random import manual_seed, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

@@ -359,7 +359,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randint, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     texts = [tensor([1, 2, 3, 4]), tensor([5, 6]), tensor([7])]

@@ -422,7 +422,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     texts = [tensor([5, 6]), tensor([1, 2, 3, 4]), tensor([7])]

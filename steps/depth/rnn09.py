@@ -259,7 +259,7 @@ if __name__ == "__main__":
     from tinytorch.nn.utils.rnn import pack_sequence, unpack_sequence
     from tinytorch.ops.random import manual_seed, randn
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

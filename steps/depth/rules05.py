@@ -25,7 +25,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version
 from tinytorch.optim.optimizer import Optimizer, checked

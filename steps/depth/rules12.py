@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.device import as_device
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version

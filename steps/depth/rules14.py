@@ -29,7 +29,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 

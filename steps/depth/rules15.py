@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import full_like

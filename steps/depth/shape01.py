@@ -68,7 +68,7 @@ def stride(self: Tensor) -> tuple[int, ...]:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.ops.softmax import softmax
 
     # Softmax of a matrix: each column sums to 1, or each row. All six together need one row.

@@ -126,7 +126,7 @@ def contiguous(input: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     x.T.reshape(6).mul_(2.0)

@@ -64,7 +64,7 @@ def sort(input: Tensor, dim: int = -1) -> SortResult:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.ops.parts import select
 

@@ -88,7 +88,7 @@ def sort(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.core.dtype import int8
 
     ties = tensor([1.0, 2.0, 1.0, 2.0], requires_grad=True)

@@ -112,7 +112,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> TopKResu
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]], requires_grad=True)

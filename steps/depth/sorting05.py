@@ -131,7 +131,7 @@ def topk(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     try:
         np.array(7.0)[::-1]

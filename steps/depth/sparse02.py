@@ -126,7 +126,7 @@ def to_sparse(self: Tensor) -> SparseTensor:
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     values = tensor([3.0, 4.0, 5.0], requires_grad=True)
     s = sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], values)

@@ -160,7 +160,7 @@ def to_sparse(self: Tensor) -> SparseTensor:
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     values = tensor([1.0, 2.0, 4.0], requires_grad=True)
     s = sparse_coo_tensor([[1, 0, 1], [0, 1, 0]], values, (2, 2))

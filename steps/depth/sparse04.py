@@ -170,7 +170,7 @@ def to_sparse(self: Tensor) -> SparseTensor:
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     # Without a check the place (0, 2) is another one.
     outside = SparseTensor(tensor([[0], [2]]), tensor([7.0]), (2, 2))

@@ -204,7 +204,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     # Three papers in a row: the second cites both others.
     values = tensor([1.0, 1.0, 1.0, 1.0], requires_grad=True)

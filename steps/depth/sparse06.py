@@ -12,9 +12,8 @@ number of entries. With step sparse05 alone both would need to_dense, 29 MB for 
 The trap: the dense factor broadcasts as it does to a dense tensor. A vector of three numbers
 belongs to the columns, not to the stored elements, of which there may be three as well.
 
-mm and matmul take a sparse matrix on either side; all else goes to the functions of steps matmul07
-and 66r. `to` moves places and values. FloatTensor is the name that programs before PyTorch 1.0
-used.
+mm and matmul take a sparse matrix on either side; all else goes to the functions of step matmul07.
+`to` moves places and values. FloatTensor is the name that programs before PyTorch 1.0 used.
 
 New: SparseTensor.to, __add__, __mul__, mm, matmul, FloatTensor.
 Try: write `self.elements * other` for all factors. What does graph * weights say?
@@ -24,16 +23,16 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.inplace import into
+from tinytorch.autograd.inplace import with_out
 from tinytorch.core.dtype import DType, float32, int64
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
-from tinytorch.ops import out as dense
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.gather import index_add, index_select
 from tinytorch.ops.indexing import nonzero
 from tinytorch.ops.joining import cat, stack
 from tinytorch.ops.matmul import matmul as dense_matmul
+from tinytorch.ops.matmul import mm as dense_mm
 from tinytorch.ops.shape import reshape, unsqueeze
 from tinytorch.ops.sorting import unique
 
@@ -223,18 +222,20 @@ def product(sparse: SparseTensor, other: Tensor) -> Tensor:
     return index_add(nothing, 0, rows, parts)
 
 
-def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, of which one may be sparse."""
     if isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
-        return input @ mat2 if out is None else into(out, input @ mat2)
-    return dense.mm(input, mat2, out=out)
+        return input @ mat2
+    return dense_mm(input, mat2)
 
 
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, of which one side may be a sparse matrix."""
     if isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
-        return input @ other if out is None else into(out, input @ other)
-    return dense_matmul(input, other, out=out)
+        return input @ other
+    return dense_matmul(input, other)
 
 
 def FloatTensor(indices: Tensor, values: Tensor, size: Any) -> SparseTensor:
@@ -246,7 +247,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.creation import eye
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
 
     graph = sparse_coo_tensor([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0, 1.0, 1.0], (3, 3))
     looped = graph + eye(3).to_sparse()

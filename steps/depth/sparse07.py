@@ -24,17 +24,17 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.inplace import into
+from tinytorch.autograd.inplace import with_out
 from tinytorch.core.dtype import DType, float32, int64
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
-from tinytorch.ops import out as dense
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.gather import index_add, index_select
 from tinytorch.ops.indexing import nonzero
 from tinytorch.ops.joining import cat, stack
 from tinytorch.ops.matmul import matmul as dense_matmul
+from tinytorch.ops.matmul import mm as dense_mm
 from tinytorch.ops.shape import reshape, unsqueeze
 from tinytorch.ops.sorting import unique
 
@@ -233,18 +233,20 @@ def product(sparse: SparseTensor, other: Tensor) -> Tensor:
     return index_add(nothing, 0, rows, parts)
 
 
-def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, of which one may be sparse."""
     if isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
-        return input @ mat2 if out is None else into(out, input @ mat2)
-    return dense.mm(input, mat2, out=out)
+        return input @ mat2
+    return dense_mm(input, mat2)
 
 
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, of which one side may be a sparse matrix."""
     if isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
-        return input @ other if out is None else into(out, input @ other)
-    return dense_matmul(input, other, out=out)
+        return input @ other
+    return dense_matmul(input, other)
 
 
 def FloatTensor(indices: Tensor, values: Tensor, size: Any) -> SparseTensor:
@@ -256,7 +258,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.custom import CustomFunction
     from tinytorch.core.tensor import tensor
 
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     importlib.import_module("tinytorch.core.printing")
 
     s = sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], tensor([3.0, 4.0, 5.0]), (2, 3))

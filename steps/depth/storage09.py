@@ -231,7 +231,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)

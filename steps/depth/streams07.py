@@ -73,7 +73,7 @@ if __name__ == "__main__":
 
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
 

@@ -28,7 +28,7 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
@@ -104,7 +104,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
     from tinytorch.nn.norm_layers import BatchNorm2d

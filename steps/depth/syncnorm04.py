@@ -24,7 +24,7 @@ import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction

@@ -9,8 +9,8 @@ all the same. Skim it: each member is a line or two, with its refusal.
 - A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
   compare elements again (step compare01).
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
-- tensor_method refuses a second method of the same name. Only a program that you run yourself may
-  replace one of the package.
+- tensor_method lets a program replace a method of the package: it compares the names of the two
+  packages. A second method of the same name in the package itself is refused, as before.
 - tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step backend03).
 - Printing becomes a function, attached as __repr__. Until step printing01 writes it properly, it
   shows the elements only.
@@ -358,7 +358,7 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
 def tensor_method(*names: str) -> Callable:
     """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
 
-    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
+    A program may replace a method of the package; another module of the package may not.
 
     Raises:
         RuntimeError: Tensor has this method already.
@@ -367,7 +367,8 @@ def tensor_method(*names: str) -> Callable:
     def attach(function: Callable) -> Callable:
         for name in names:
             written = getattr(function, "fget", function)  # a property hides its function
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
+            inside = written.__module__.partition(".")[0] == __name__.partition(".")[0]
+            if name in Tensor.__dict__ and inside:
                 raise RuntimeError(f"Tensor has a method '{name}' already")
             setattr(Tensor, name, function)
         return function
@@ -1327,5 +1328,6 @@ if __name__ == "__main__":
 
     outside = type(clone)(clone.__code__, {"__name__": "elsewhere", **globals()}, "clone")
     outside.__module__ = "elsewhere"
-    print(error(tensor_method("clone"), outside))
+    print(tensor_method("clone")(outside) is outside)  # -> True
+    print(error(tensor_method("clone"), clone))
     # -> RuntimeError: Tensor has a method 'clone' already

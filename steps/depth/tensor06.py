@@ -396,7 +396,7 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
 def tensor_method(*names: str) -> Callable:
     """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
 
-    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
+    A program may replace a method of the package; another module of the package may not.
 
     Raises:
         RuntimeError: Tensor has this method already.
@@ -405,7 +405,8 @@ def tensor_method(*names: str) -> Callable:
     def attach(function: Callable) -> Callable:
         for name in names:
             written = getattr(function, "fget", function)  # a property hides its function
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
+            inside = written.__module__.partition(".")[0] == __name__.partition(".")[0]
+            if name in Tensor.__dict__ and inside:
                 raise RuntimeError(f"Tensor has a method '{name}' already")
             setattr(Tensor, name, function)
         return function

@@ -524,7 +524,7 @@ def tensor_method(*names: str) -> Callable:
     The function that this returns is checked. The method is not, to save a call: its first argument
     is a Tensor already. It is checked if it takes a second one, unless it is an operator.
 
-    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
+    A program may replace a method of the package; another module of the package may not.
 
     Raises:
         RuntimeError: Tensor has this method already.
@@ -532,11 +532,12 @@ def tensor_method(*names: str) -> Callable:
 
     def attach(function: Callable) -> Callable:
         written = getattr(function, "fget", function)  # a property hides its function
+        inside = written.__module__.partition(".")[0] == __name__.partition(".")[0]
         safe = checked(function) if written is function else function
         kinds = [each.annotation for each in inspect.signature(written).parameters.values()]
         several = kinds.count(Tensor) > 1
         for name in names:
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
+            if name in Tensor.__dict__ and inside:
                 raise RuntimeError(f"Tensor has a method '{name}' already")
             setattr(Tensor, name, safe if several and not name.startswith("__") else function)
         return safe

@@ -29,7 +29,7 @@ Try: remove CopyToAll from forward. Which of the promises is broken?
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
@@ -109,7 +109,7 @@ class ColumnParallelLinear(Linear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.random import manual_seed, randn

@@ -26,7 +26,7 @@ Try: let GatherLast's backward add the gradients of all, and then split.
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size
@@ -135,7 +135,7 @@ class ColumnParallelLinear(Linear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.random import manual_seed, randn

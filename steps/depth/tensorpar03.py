@@ -30,7 +30,7 @@ Try: pass the bias to linear, instead of adding it after the sum. Which losses o
 import importlib
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size

@@ -38,7 +38,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass, grad
+from tinytorch.autograd.backward import grad
+from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state

@@ -39,7 +39,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass, grad
+from tinytorch.autograd.backward import grad
+from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend

@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+import tinytorch.autograd.backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new

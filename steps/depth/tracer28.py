@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+import tinytorch.autograd.backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad

@@ -185,7 +185,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.compiler import capture as tracing
     from tinytorch.nn import functional as F
     from tinytorch.ops.creation import ones, zeros

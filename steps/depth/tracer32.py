@@ -407,7 +407,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.compiler import capture as tracing
     from tinytorch.core.dtype import float16
     from tinytorch.nn.activation import relu

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import no_grad
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import (

@@ -99,7 +99,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
     from tinytorch.compiler.capture import capture
     from tinytorch.nn import functional as F
     from tinytorch.ops.creation import arange, ones

@@ -21,7 +21,7 @@ Try: give the layer a causal mask, and let the last word answer. How much better
 import importlib
 import math
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.linear import Linear

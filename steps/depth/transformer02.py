@@ -28,7 +28,7 @@ Try: 0.01 * sinusoids(5, 8). The answers are a coin's again: the network has to 
 
 import importlib
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.class_loss import cross_entropy

@@ -28,8 +28,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import relu
 from tinytorch.nn.attention import MultiheadAttention
@@ -108,7 +108,7 @@ if __name__ == "__main__":
     # Attention exchanges, the feed-forward network does not.
     x = randn(5, 1, 16, requires_grad=True)
     for part in (lambda x: layer.attend(x, None, None, False), layer.feed_forward):
-        (grad,) = autograd.grad(part(x)[0].sum(), [x])
+        (grad,) = gradients(part(x)[0].sum(), [x])
         print("the first word depends on words", [i for i in range(5) if grad[i].abs().max() > 0])
     # -> the first word depends on words [0, 1, 2, 3, 4]
     # -> the first word depends on words [0]
@@ -133,6 +133,6 @@ if __name__ == "__main__":
     # Masks are those of MultiheadAttention; dropout works in training only.
     future = triu(ones(5, 5), 1).bool()
     y = layers[0](x, future)
-    (grad,) = autograd.grad(y[0].sum(), [x])
+    (grad,) = gradients(y[0].sum(), [x])
     print([i for i in range(5) if grad[i].abs().max() > 0])  # -> [0]
     print((layers[0].train()(x) == layers[0](x)).all().item())  # -> False

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import gelu, relu

@@ -28,8 +28,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import gelu, relu
 from tinytorch.nn.attention import MultiheadAttention
@@ -218,7 +218,7 @@ if __name__ == "__main__":
     print(y.shape)  # -> tinytorch.Size([4, 3, 16])
 
     # The first position depends on itself alone in the target, and on all of the memory.
-    of_target, of_memory = autograd.grad(y[0].sum() + y[0].square().sum(), [target, memory])
+    of_target, of_memory = gradients(y[0].sum() + y[0].square().sum(), [target, memory])
     print([i for i in range(4) if of_target[i].abs().max() > 0])  # -> [0]
     print([i for i in range(6) if of_memory[i].abs().max() > 0])  # -> [0, 1, 2, 3, 4, 5]
 

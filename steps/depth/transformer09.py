@@ -28,7 +28,7 @@ import importlib
 import sys
 import time
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.embedding import Embedding

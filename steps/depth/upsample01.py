@@ -110,7 +110,7 @@ def pad(input: Tensor, pad: tuple, mode: str = "constant", value: float | None =
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     row = tensor([1, 2, 3, 4])

@@ -160,7 +160,7 @@ CircularPad1d, CircularPad2d, CircularPad3d = pad_layers("CircularPad", "circula
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
 
     row = tensor([[1, 2, 3, 4]])
     for mode in ("constant", *SOURCES):

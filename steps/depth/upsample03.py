@@ -84,7 +84,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None) -> Te
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     image = tensor([[[[1.0, 2.0], [3.0, 4.0]]]], requires_grad=True)

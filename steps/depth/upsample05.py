@@ -162,7 +162,7 @@ def interpolate(
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     print("tent: ", tent(np.arange(0, 2.5, 0.5), 0).tolist())  # -> tent:  [1.0, 0.5, 0.0, 0.0, 0.0]

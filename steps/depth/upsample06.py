@@ -236,7 +236,7 @@ class PixelUnshuffle(FunctionModule, function=pixel_unshuffle):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     x = tensor(np.arange(8.0).reshape(4, 1, 2))

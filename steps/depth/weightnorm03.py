@@ -113,7 +113,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import backward
+    from tinytorch.autograd.backward import backward
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
 

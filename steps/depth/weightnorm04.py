@@ -104,7 +104,7 @@ def spectral_norm(
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import backward
+    from tinytorch.autograd.backward import backward
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.conv import Conv2d
     from tinytorch.nn.linear import Linear

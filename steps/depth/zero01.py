@@ -30,7 +30,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size

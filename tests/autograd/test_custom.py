@@ -294,6 +294,30 @@ def test_outputs_that_are_no_tensors():
     assert name == "text" and x.grad.tolist() == [2.0]
 
 
+def test_forward_gets_its_arguments_as_they_are(device):
+    """As in PyTorch. It is why apply is not Function.apply, which gives arrays to forward."""
+
+    class Looks(Function):
+        @staticmethod
+        def forward(ctx, *args):
+            seen.extend([*args, tinytorch.is_grad_enabled()])
+            if isinstance(args[0], str):
+                raise ValueError(args[0])
+            return args[0] * 2.0
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return grads * 2
+
+    seen, x, other = [], leaf([3.0]), tinytorch.zeros(1, device=device)
+    assert Looks.apply(x, other).requires_grad  # of two devices, too
+    assert seen[0] is x and seen[0].requires_grad and seen[1] is other and not seen[2]
+    assert Looks.apply(3.0) == 6.0  # without a tensor
+    words = "operands could not be broadcast together with shapes (2,) (3,) "
+    with pytest.raises(ValueError, match="operands could not be broadcast"):  # not translated
+        Looks.apply(words)
+
+
 def test_a_view_from_forward_cannot_be_written(device):
     class Column(Function):
         @staticmethod

@@ -87,6 +87,65 @@ def test_a_wrong_backward_is_caught(function, device):
     assert not gradcheck(function.apply, x, raise_exception=False)
 
 
+class RowSums(Function):
+    """The sum of each row, with a gradient that still has the shape of the sums."""
+
+    def forward(ctx, x):
+        return x.sum(axis=1, keepdims=True)
+
+    def backward(ctx, g):
+        return g
+
+
+class OneMore(Function):
+    """2 x, with a gradient that has one dimension more."""
+
+    def forward(ctx, x):
+        return x * 2.0
+
+    def backward(ctx, g):
+        return (g * 2.0).reshape(1, *g.shape)
+
+
+class ProductOfSums(Function):
+    """x^2 summed along rows; the derivative of its gradient is not summed back."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x * x).sum(axis=1, keepdims=True)
+
+    def backward(ctx, g):
+        if isinstance(g, tinytorch.Tensor):
+            return TwiceProduct.apply(ctx.saved[0], g)
+        return 2.0 * ctx.saved[0] * g
+
+
+class TwiceProduct(Function):
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return 2.0 * x * g
+
+    def backward(ctx, h):
+        x, g = ctx.saved
+        return 2.0 * g * h, 2.0 * x * h  # the second has the shape of x, not of g
+
+
+@pytest.mark.parametrize("function", [RowSums, OneMore])
+def test_a_gradient_of_another_shape_is_caught_though_it_broadcasts(function, device):
+    x = leaf([[0.5, 0.5, 0.5]] * 2, device)
+    for check in (gradcheck, gradgradcheck):
+        with pytest.raises(GradcheckError, match="Analytical gradient has incorrect size"):
+            check(function.apply, x)
+        assert not check(function.apply, x, raise_exception=False)
+
+
+def test_a_second_gradient_of_another_shape_is_caught(device):
+    x = leaf([[1.0, -2.0, 0.5]], device)
+    assert gradcheck(ProductOfSums.apply, x)
+    with pytest.raises(GradcheckError, match="incorrect size.*for input 1"):
+        gradgradcheck(ProductOfSums.apply, x)
+
+
 def test_every_input_is_checked(device):
     a, b = leaf([1.0, 2.0], device), leaf([3.0, 4.0], device)
     with pytest.raises(GradcheckError, match="input 1"):

@@ -1,6 +1,7 @@
 """Writing in place: new elements in old memory, and a gradient that is right or an error."""
 
 import gc
+import pickle
 import sys
 from types import SimpleNamespace
 
@@ -362,3 +363,30 @@ def test_a_product_into_the_memory_of_its_factors():
     square = tinytorch.arange(4.0).reshape(2, 2)
     expected = (square @ square).tolist()
     assert tinytorch.matmul(square, square, out=square).tolist() == expected
+
+
+WITH_OUT = "add sub mul matmul mm bmm exp div maximum cat stack sum mean clamp".split()
+
+
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_functions_with_out_can_be_pickled(name):
+    function = getattr(tinytorch, name)
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "matmul", "exp", "sum"])
+def test_methods_have_no_out(name):
+    x = tinytorch.ones(2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+        getattr(x, name)(*[x] * (name not in ("exp", "sum")), out=x)
+
+
+def test_with_out_says_which_argument_is_wrong_and_warns_at_the_line_of_the_call():
+    x = tinytorch.ones(2)
+    with pytest.raises(
+        TypeError, match=r"matmul\(\): argument 'other' \(position 2\) must be Tensor"
+    ):
+        tinytorch.matmul(x, 2)
+    with pytest.warns(UserWarning, match="was resized") as found:
+        tinytorch.add(x, x, out=tinytorch.ones(3))
+    assert found[0].filename == __file__

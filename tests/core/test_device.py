@@ -3,12 +3,22 @@
 import copy
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
 
 import tinytorch
-from tinytorch.core.device import Device, array_types, as_device, backends, cpu, device_of
+from tinytorch.autograd import grad
+from tinytorch.core.device import (
+    Device,
+    array_types,
+    as_device,
+    backends,
+    cpu,
+    device_of,
+    silence_numpy,
+)
 
 
 def test_one_object_for_each_place():
@@ -167,3 +177,44 @@ def test_the_default_device_is_where_new_tensors_go(strict_device):
     finally:
         tinytorch.set_default_device(None)
     assert str(tinytorch.zeros(1).device) == "cpu"
+
+
+def test_numpy_is_silenced_once_on_each_thread():
+    def first_calls():
+        found.append(np.geterr()["over"])
+        silence_numpy()
+        found.append(np.geterr()["over"])
+        np.seterr(over="raise")  # a program's own setting
+        for call in (silence_numpy, lambda: tinytorch.ones(2) * 2.0):
+            call()
+            found.append(np.geterr()["over"])
+
+    found = []
+    thread = threading.Thread(target=first_calls)
+    thread.start()
+    thread.join()
+    assert found == ["warn", "ignore", "raise", "raise"]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda x: tinytorch.tensor(1e300, dtype=tinytorch.float32),
+        lambda x: x / 0.0,
+        lambda x: x.mul_(1e300),
+        lambda x: x.fill_(float("inf")).sub_(x),
+        lambda x: grad((x.requires_grad_() * 1e30).sum() * 1e30, x),
+    ],
+)
+def test_the_first_call_of_a_thread_does_not_warn(first):
+    def call():
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            first(x)
+        seen.append([str(each.message) for each in found])
+
+    x, seen = tinytorch.tensor([1.0, 0.0]), []
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert seen == [[]]

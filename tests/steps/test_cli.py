@@ -305,7 +305,7 @@ def test_every_function_and_class_of_the_package_has_an_answer():
 @pytest.mark.parametrize(
     ("asked", "home"),
     [
-        ("Variable.backward", "tinytorch/autograd/engine.py"),
+        ("Variable.backward", "tinytorch/autograd/backward.py"),
         ("Variable.__add__", "tinytorch/ops/arithmetic.py"),
         ("Function.__call__", "tinytorch/autograd/node.py"),
     ],

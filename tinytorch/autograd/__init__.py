@@ -2,7 +2,7 @@
 
 from tinytorch.autograd import functional
 from tinytorch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
-from tinytorch.autograd.engine import backward, grad
+from tinytorch.autograd.backward import backward, grad
 from tinytorch.autograd.function import Function, once_differentiable
 from tinytorch.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from tinytorch.autograd.modes import (

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import as_sequence, grad
+from tinytorch.autograd.backward import as_sequence, grad
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import eye, ones_like, zeros, zeros_like

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor, tensor
 
@@ -49,6 +49,54 @@ def numerical_product(
     return result
 
 
+def check_size(number: int, gradient: Tensor | None, x: Tensor) -> None:
+    """Raise GradcheckError if a gradient does not have the shape of its input."""
+    if gradient is not None and gradient.shape != x.shape:
+        raise GradcheckError(
+            f"Analytical gradient has incorrect size: {list(gradient.shape)} for input {number} of "
+            f"size {list(x.shape)}"
+        )
+
+
+def compare_gradients(
+    function: Callable,
+    inputs: tuple,
+    checked: list[Tensor],
+    eps: float,
+    atol: float,
+    rtol: float,
+    seed: int,
+) -> None:
+    """Raise GradcheckError if a gradient of one of the `checked` inputs is wrong."""
+    rng = np.random.default_rng(seed)
+    with enable_grad():
+        outputs = differentiable_outputs(function, inputs)
+    cotangents = [rng.uniform(-1.0, 1.0, y.array.shape) for y in outputs]
+    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    if pairs:
+        found = grad(
+            [y for y, _ in pairs],
+            checked,
+            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
+            allow_unused=True,
+        )
+    else:
+        found = [None] * len(checked)
+    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
+        check_size(number, analytical, x)
+        numerical = numerical_product(function, inputs, x, cotangents, eps)
+        if analytical is None:
+            got = np.zeros(x.array.shape)
+        else:
+            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
+        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
+            raise GradcheckError(
+                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
+                f"numerical:{numerical}\nanalytical:{got}\n"
+                f"largest difference {np.abs(got - numerical).max()}"
+            )
+
+
 # PyTorch's options that change nothing here: each check is a fast one, of nothing but backward.
 NO_DIFFERENCE = "fast_mode masked nondet_tol check_undefined_grad check_backward_ad".split()
 
@@ -78,7 +126,7 @@ def gradcheck(
         True; False where a gradient is wrong and raise_exception is False.
 
     Raises:
-        GradcheckError: a gradient is wrong.
+        GradcheckError: a gradient is wrong, or does not have the shape of its input.
         TypeError: an option asks for a check that is not here.
         ValueError: no input requires a gradient.
     """
@@ -92,34 +140,12 @@ def gradcheck(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             "have requires_grad=True."
         )
-    rng = np.random.default_rng(seed)
-    with enable_grad():
-        outputs = differentiable_outputs(func, inputs)
-    cotangents = [rng.uniform(-1.0, 1.0, y.array.shape) for y in outputs]
-    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    if pairs:
-        found = grad(
-            [y for y, _ in pairs],
-            checked,
-            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
-            allow_unused=True,
-        )
-    else:
-        found = [None] * len(checked)
-    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
-        numerical = numerical_product(func, inputs, x, cotangents, eps)
-        if analytical is None:
-            got = np.zeros(x.array.shape)
-        else:
-            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
-        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
-            if not raise_exception:
-                return False
-            raise GradcheckError(
-                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
-                f"numerical:{numerical}\nanalytical:{got}\n"
-                f"largest difference {np.abs(got - numerical).max()}"
-            )
+    try:
+        compare_gradients(func, inputs, checked, eps, atol, rtol, seed)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
     return True
 
 
@@ -155,7 +181,7 @@ def gradgradcheck(
         with enable_grad():
             outer = args[: len(inputs)]
             results = [y for y in differentiable_outputs(func, outer) if y.requires_grad]
-            return grad(
+            gradients = grad(
                 results,
                 [outer[i] for i in checked],
                 args[len(inputs) :],
@@ -163,6 +189,9 @@ def gradgradcheck(
                 allow_unused=True,
                 materialize_grads=True,
             )
+        for number, result in zip(checked, gradients, strict=True):
+            check_size(number, result, outer[number])
+        return gradients
 
     return gradcheck(
         gradient,

@@ -1,12 +1,14 @@
 """In-place operations: new elements in the same memory, and the history that goes with them."""
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.node import Function
 from tinytorch.autograd.views import rebase_history
+from tinytorch.core.arguments import wrong_argument
 from tinytorch.core.dtype import can_cast
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
@@ -49,9 +51,14 @@ class CopySlices(Function):
         return "CopySlices"
 
 
-def check_writable(target: Tensor) -> None:
-    """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
-    if state.grad_enabled and target.requires_grad:
+def check_writable(target: Tensor) -> bool:
+    """Whether a write into `target` is recorded.
+
+    Raises:
+        RuntimeError: the write would make a gradient or an element wrong.
+    """
+    recorded = state.grad_enabled and target.requires_grad
+    if recorded:
         if target.is_leaf:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
@@ -78,6 +85,7 @@ def check_writable(target: Tensor) -> None:
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+    return recorded
 
 
 def assign(target: Tensor, values: Tensor) -> Tensor:
@@ -125,11 +133,34 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
+                stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
     return assign(out, values)
+
+
+def with_out(function: Callable) -> Callable:
+    """The function with an argument `out`: a tensor that takes the result, and is returned.
+
+    Raises:
+        RuntimeError: as of `into`.
+    """
+    inner = getattr(function, "__wrapped__", function)  # of a checked one: one call less
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
+        try:
+            result = inner(*args, **kwargs)
+        except Exception as error:
+            wrong = None if inner is function else wrong_argument(inner, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+        return result if out is None else into(out, result)
+
+    call.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickle finds it
+    return call
 
 
 def take_history(target: Tensor, values: Tensor) -> None:
@@ -161,29 +192,24 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def write_directly(
-    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
-) -> bool:
-    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
+def direct_operand(target: Tensor, other: Any, alpha: float = 1) -> Any:
+    """The array (or number) alpha * other, for an operation in the memory of `target`; None where
+    the operation has to take the long way.
 
-    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
-    shape or with a number as `other`. It saves a temporary result and a copy.
+    The short way is for floats of one type, of one shape or with a number as `other`, which needs
+    no gradient. It saves a temporary result and a copy.
     """
-    if state.modes or (state.grad_enabled and target.requires_grad):
-        return False
     a, b = target.array, other
     if isinstance(other, Tensor):
         b = other.array
         if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
-            return False
+            return None
         if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
-            return False
+            return None
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
-        return False
+        return None
     alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
-    operation(a, b if alpha == 1 else b * alpha)
-    bump_version(a)
-    return True
+    return b if alpha == 1 else b * alpha
 
 
 def in_place(
@@ -191,14 +217,18 @@ def in_place(
 ) -> Callable[..., Tensor]:
     """The in-place form of an operation whose first argument is the tensor: add -> add_.
 
-    `operation`, such as operator.iadd, does the same to an array: see write_directly.
+    `operation`, such as operator.iadd, does the same to an array: see direct_operand. It is used
+    where nothing is recorded and no mode has to see the call.
     """
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        if operation is not None and len(args) == 1:
-            if write_directly(operation, self, *args, **kwargs):
+        recorded = check_writable(self)
+        if operation is not None and len(args) == 1 and not (recorded or state.modes):
+            other = direct_operand(self, *args, **kwargs)
+            if other is not None:
+                operation(self.array, other)
+                bump_version(self.array)
                 return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now

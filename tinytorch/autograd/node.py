@@ -69,7 +69,7 @@ class Function:
         if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
+        enabled = state.grad_enabled  # before forward: a new thread's state silences NumPy
         device = edge = edge_b = broadcast = None
         if len(args) <= 2 and isinstance(args[0], Tensor):
             # The loop below, written out: with it, a small product takes a quarter longer.

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.capture import Captured, Output, Shown, rebuilt

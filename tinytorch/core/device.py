@@ -144,9 +144,8 @@ def device_of(array: Any) -> Device:
 
 def as_device(device: "Device | str | int | None") -> Device:
     """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # read in any case: in a new thread this sets `default` up
     if device is None:
-        return devices[-1]
+        return default.devices[-1]
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
     if device in default.stand_ins:
         return default.stand_ins[device]
@@ -159,15 +158,27 @@ def as_device(device: "Device | str | int | None") -> Device:
 cpu = Device("cpu")
 
 
+silenced = threading.local()  # has an attribute on each thread where NumPy is silenced
+
+
+def silence_numpy() -> None:
+    """Turn NumPy's warnings off on this thread: 1 / 0 and 1e300 as float32 are inf, as in PyTorch.
+
+    NumPy keeps this setting per thread. Only the first call of a thread changes it: a program may
+    turn the warnings on again.
+    """
+    if not hasattr(silenced, "here"):
+        np.seterr(all="ignore")
+        silenced.here = True
+
+
 class DefaultDevice(threading.local):
     """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
 
     def __init__(self):
         self.devices = [cpu]
         self.stand_ins: dict[Device, Device] = {}  # while a function is traced
-        # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
-        # thread. This method runs in a new thread when as_device() first reads `default` there.
-        np.seterr(all="ignore")
+        silence_numpy()  # here, once for each thread that makes tensors
 
 
 default = DefaultDevice()

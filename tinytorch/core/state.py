@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-import numpy as np
+from tinytorch.core.device import silence_numpy
 
 
 class ThreadState(threading.local):
@@ -14,9 +14,7 @@ class ThreadState(threading.local):
     modes: tuple[Any, ...] = ()  # the last one sees a call first
 
     def __init__(self):
-        # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
-        # setting per thread, so it is made where a thread first asks for its state.
-        np.seterr(all="ignore")
+        silence_numpy()  # here, once for each thread that calls an operation
 
 
 state = ThreadState()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.state import state

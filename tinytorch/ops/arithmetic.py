@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import in_place, with_out
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, bool_, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
@@ -154,13 +154,12 @@ def scaled(input: Any, other: Any, alpha: Any) -> Any:
     return mul(other, alpha)
 
 
+@with_out
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if old:
         other, alpha = in_old_order("add", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     # Two tensors of one type are by far the most common case.
@@ -170,8 +169,9 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     return Add.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *old: Any, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
@@ -179,8 +179,6 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     """
     if old:
         other, alpha = in_old_order("sub", 1, alpha, other, *old)
-    if out is not None:
-        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = scaled(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -196,11 +194,10 @@ def sub(input: Any, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = 
     return Sub.apply(*operands(input, other))
 
 
+@with_out
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
-def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if out is not None:
-        return into(out, mul(input, other))
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Mul.apply(input, other)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import in_place, with_out
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.state import state
@@ -134,8 +134,9 @@ def one_float_type(a: Any, b: Any) -> bool:
     return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
 
 
+@with_out
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -145,8 +146,6 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
-    if out is not None:
-        return into(out, matmul(input, other))
     if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)

@@ -1,29 +1,8 @@
 """Functions that write their result into memory that is given: torch.exp(x, out=y)."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
-from tinytorch.autograd.inplace import into
-from tinytorch.core.tensor import Tensor
+from tinytorch.autograd.inplace import with_out
 from tinytorch.ops import comparison, creation, elementwise, joining, reduction
 from tinytorch.ops import matmul as products
-
-
-def with_out(function: Callable) -> Callable:
-    """The function with an argument `out`: a tensor that takes the result, and is returned.
-
-    Raises:
-        RuntimeError: as of `into`.
-    """
-
-    @functools.wraps(function)
-    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return result if out is None else into(out, result)
-
-    return call
-
 
 abs = with_out(elementwise.abs)
 bmm = with_out(products.bmm)

@@ -507,7 +507,7 @@ def compile(model):
 
 if __name__ == "__main__":
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.nn.activation import Tanh
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.functional import mse_loss

@@ -711,7 +711,7 @@ def compile(model):
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.functional import batch_norm, embedding
 

@@ -933,7 +933,7 @@ def with_memory_of_their_own(graph):
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.functional import layer_norm
 

@@ -995,7 +995,7 @@ def with_memory_of_their_own(graph):
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.ops.random import manual_seed, randn
 
     def function(x, w):

@@ -1315,7 +1315,7 @@ def fuse(graph):
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.nn.functional import layer_norm, softmax
     from tinytorch.ops.random import manual_seed, randn
 

@@ -1365,7 +1365,7 @@ if __name__ == "__main__":
     import time
 
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.ops.random import manual_seed, randn
 
     def function(x, w):

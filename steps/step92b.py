@@ -1416,7 +1416,7 @@ class Program:
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.ops.random import manual_seed, randn
 
     def function(x, w):

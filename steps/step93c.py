@@ -1441,7 +1441,7 @@ if __name__ == "__main__":
     import time
 
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
-    from tinytorch.autograd.engine import backward  # noqa: F401 (gives Tensor backward)
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.nn.activation import GELU
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.embedding import Embedding

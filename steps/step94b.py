@@ -20,8 +20,9 @@ The trap is the deadlock of step 94a. Here a rank that has waited for two second
 error, queue.Empty.
 
 PyTorch: torch.distributed. Its ranks are always processes, and they wait for half an hour; simulate
-is not PyTorch's. In the finished simulate one rank runs at a time, in the order of the ranks. And
-the finished recv, as PyTorch's, takes from any rank where src is None.
+is not PyTorch's. In the finished simulate one rank runs at a time, in the order of the ranks, and
+draws random numbers of its own. The finished recv, as PyTorch's, takes from any rank where src is
+None.
 
 New: Place, World, simulate, init_process_group, get_rank, get_world_size, send, recv.
 Try: let rank 0 of `pass_on` receive before it sends.

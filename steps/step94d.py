@@ -25,7 +25,7 @@ PyTorch: reduce_scatter_tensor and all_gather_into_tensor. NCCL makes such rings
 
 New: reduce_scatter_tensor, all_gather_into_tensor. Changed: all_reduce.
 Try: send chunks[(rank - step) % size] in reduce_scatter_tensor, as all_gather_into_tensor does.
-In depth: simulator01 to simulator07.
+In depth: simulator01 to simulator08.
 """
 
 import threading

@@ -3,12 +3,13 @@
 What has to change in a network so that it runs on a GPU? No operation: since step 63b each takes
 the functions of its array library, ctx.xp, from the device of its arrays. And CuPy is a library
 with NumPy's functions under NumPy's names, for arrays in the memory of an NVIDIA GPU. It only has
-to be registered: the module, the class of its arrays, and the two copies, there and back.
+to be registered: the module, the class of its arrays, the two copies, there and back, and
+index_of, which tells on which of several GPUs an array lies.
 
 A GPU is a second computer with memory of its own, which its processors read at terabytes per
-second; the bus to the CPU's memory is some fifty times slower. PyTorch never copies by itself:
-x.to("cuda") copies, and x + y of two devices is an error. A training step should copy its batch
-over, or nothing, and at most one number back.
+second; the bus to the CPU's memory is some fifty times slower. No operation crosses it by itself: x
++ y of two devices is an error. x.to("cuda") copies, and so do tolist() and print, back. A training
+step should copy its batch over, or nothing, and at most one number back.
 
     parameters, once  ->  GPU: forward, backward, update  ->  loss.item(), now and then
 
@@ -16,7 +17,7 @@ The trap: CuPy can be installed where there is no GPU. `import cupy` succeeds, w
 the first array fails. So one asks cupy.cuda.is_available(), and not whether the import works.
 
 Without a GPU the demo simulates one: arrays of a class of their own, made by NumPy's functions, and
-a count of what crosses the bus. For tinytorch that is as much another device as a real one.
+a count of what crosses the bus.
 
 Device and Backend are those of step 63a, finished: they also know several GPUs, and copies that go
 on while the CPU works.
@@ -47,7 +48,7 @@ def register(cupy):
     backend = Backend(
         cupy,
         cupy.ndarray,
-        lambda array, index: cupy.array(array),
+        lambda array, index: cupy.array(array),  # index: which GPU; it is the current one
         cupy.asnumpy,
         index_of=lambda array: array.device.id,
     )
@@ -101,6 +102,7 @@ if __name__ == "__main__":
             with no_grad():
                 w -= 0.2 * w.grad
             w.grad = None
+        # The copy of 8 bytes is w.tolist(), two float32.
         print(w.device, [round(v, 4) for v in w.tolist()], "over the bus:", cupy.bus)
         # -> cpu [3.0, 2.0] over the bus: []
         # -> cuda:0 [3.0, 2.0] over the bus: [8]

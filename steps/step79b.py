@@ -48,7 +48,7 @@ def register(cupy):
     backend = Backend(
         cupy,
         cupy.ndarray,
-        lambda array, index: cupy.array(array),
+        lambda array, index: cupy.array(array),  # index: which GPU; it is the current one
         cupy.asnumpy,
         index_of=lambda array: array.device.id,
     )

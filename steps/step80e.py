@@ -16,14 +16,12 @@ until all have come to it. Here it is a `yield`: launch lets each run go on to i
 then begins a new round, in a new order. CUDA writes __syncthreads().
 
 Without the barrier the sum depends on the order, and is right for no seed in the demo. (Blocks do
-not wait for each other in an ordinary launch: a second launch adds their sums. Here they run one
-after the other, in a shuffled order; on a GPU many run side by side.)
+not wait for each other: a second launch would add their sums. Here they run one after the other; on
+a GPU many run side by side.)
 
-The trap: every thread of the block has to come to the barrier. With `if i >= n: return` in front of
-it, spare threads do not. Today's GPUs do not wait for threads that have ended; but if living ones
-go around a barrier, the result is undefined, or the block hangs. So launch is strict: it raises an
-error if some threads wait and others have ended. Spare threads come along, and the mask stands at
-each access.
+The trap: every thread of the block has to come to the barrier. If some go around it, the result is
+undefined, or the block hangs. So spare threads come along, and the mask of step 80b stands at each
+access.
 
 New: stops. Changed: launch (shared, CUDA's third number of a launch), Thread.shared.
 Try: `if barrier and half == 4`: a barrier in the first turn only.
@@ -127,8 +125,6 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
     Each block has `shared` words of shared memory. A `yield` is a barrier: the threads of a block
     go on when all have come to it. The order of blocks and threads is shuffled from the seed.
-
-    RuntimeError: some threads of a block have come to a barrier, and others have ended.
     """
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
@@ -144,14 +140,8 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
             waiting = []
             for thread, run in runs:
                 Thread.running = thread
-                if next(run, "end") != "end":
+                if next(run, "end") != "end":  # it has come to a barrier
                     waiting.append((thread, run))
-            if 0 < len(waiting) < len(runs):
-                ended = len(runs) - len(waiting)
-                raise RuntimeError(
-                    f"{place}: {ended} threads of {len(runs)} have ended, {len(waiting)} wait at a "
-                    f"barrier"
-                )
             runs = waiting
 
 
@@ -179,13 +169,3 @@ if __name__ == "__main__":
         print(barrier, found)
         # -> False [[16, 3], [15, 7], [24, 20], [3, 4]]
         # -> True [[25, 25], [25, 25], [25, 25], [25, 25]]
-
-    def leave_early(t, n):
-        if t.threadIdx.x < n:
-            yield
-
-    try:
-        launch(leave_early, 1, 8, 6)
-    except RuntimeError as error:
-        print(error)
-        # -> Dim3(x=0, y=0, z=0): 2 threads of 8 have ended, 6 wait at a barrier

@@ -47,7 +47,7 @@ def register(cupy):
     backend = Backend(
         cupy,
         cupy.ndarray,
-        lambda array, index: cupy.array(array),
+        lambda array, index: cupy.array(array),  # index: which GPU; it is the current one
         cupy.asnumpy,
         index_of=lambda array: array.device.id,
     )
@@ -58,7 +58,7 @@ def on_cuda(generic):
     """Decorator: the function is what `generic`, a singledispatch, does for arrays of `cuda`."""
 
     def attach(function):
-        if isinstance(backends["cuda"], Backend):
+        if isinstance(backends["cuda"], Backend):  # None until one is registered
             generic.register(backends["cuda"].array_type, function)
         return function
 
@@ -125,7 +125,6 @@ if __name__ == "__main__":
 
     cupy = types.SimpleNamespace(ndarray=Simulated, RawKernel=RawKernel, asnumpy=np.array)
     cupy.array = lambda array: np.array(array).view(Simulated)
-    cupy.asarray = np.asanyarray
     register(cupy)  # register(load_cupy()) on a machine with a GPU
 
     source = """

@@ -88,9 +88,3 @@ if __name__ == "__main__":
         train(Pool(20_000), 100, kept=1)
     except MemoryError as error:
         print(error)  # -> out of memory: 19700 bytes are in use
-
-    pool = Pool(20_000)
-    view = [Storage(pool, 5000)]  # a view refers to its base
-    print("a view keeps its base alive:", pool.allocated)  # -> a view keeps its base alive: 5000
-    del view
-    print("freed with the last name:", pool.allocated)  # -> freed with the last name: 0

@@ -150,7 +150,7 @@ def atomic_add(pointer, i, value):
     """pointer[i] += value in one piece, which no other thread interrupts."""
     memory, address = pointer.memory, pointer.address + i
     memory.note(address)
-    Memory.arrive(len(Memory.under_way))
+    Memory.arrive(len(Memory.under_way))  # one that arrived later would overwrite the sum
     memory.words[address] += value
 
 
@@ -159,8 +159,6 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
 
     Each block has `shared` words of shared memory. A `yield` is a barrier: the threads of a block
     go on when all have come to it. The order of blocks and threads is shuffled from the seed.
-
-    RuntimeError: some threads of a block have come to a barrier, and others have ended.
     """
     Thread.launches += 1
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
@@ -176,15 +174,9 @@ def launch(kernel, grid, block, *args, shared=0, seed=0):
             waiting = []
             for thread, run in runs:
                 Thread.running = thread
-                if next(run, "end") != "end":
+                if next(run, "end") != "end":  # it has come to a barrier
                     waiting.append((thread, run))
             Memory.arrive(len(Memory.under_way))
-            if 0 < len(waiting) < len(runs):
-                ended = len(runs) - len(waiting)
-                raise RuntimeError(
-                    f"{place}: {ended} threads of {len(runs)} have ended, {len(waiting)} wait at a "
-                    f"barrier"
-                )
             runs = waiting
 
 
@@ -304,11 +296,5 @@ if __name__ == "__main__":
     between = 2 * (2 * n * 32 + 2 * n * 10)  # four results, written and read again
     print(f"2 launches, {memory.accesses} accesses; with 6 launches {memory.accesses + between}")
     # -> 2 launches, 9236 accesses; with 6 launches 14612
-
-    def drawn(line):
-        return "".join(" .+#"[min(int(4 * ink), 3)] * 2 for ink in line)
-
-    for row in range(8):
-        print("   ".join(drawn(line) for line in images[1500:1506, row].tolist()))  # -> ...
-    print("   ".join(f"{r} ({100 * p[i, r]:.0f} %)".center(16) for i, r in enumerate(read[:6])))
-    # -> ...
+    print(f"the first is a {read[0]}, it is {100 * p[0].max():.0f} % sure")
+    # -> the first is a ..., it is ... % sure

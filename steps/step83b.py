@@ -103,7 +103,8 @@ class record_function:
         self.name = name
 
     def __enter__(self):
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]  # the open ones
+        # state.modes: what is open on this thread
+        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
         self.begun = [(mode, mode.begin(self.name)) for mode in profiles]
 
     def __exit__(self, *exception):

@@ -83,7 +83,7 @@ class Dropped:
     def __getitem__(self, number):  # for one that says ctx.saved[0]
         return self.values()[number]
 
-    def __len__(self):
+    def __len__(self):  # create_graph=True takes the values one by one
         return len(self.values())
 
 
@@ -99,7 +99,9 @@ class Segment:
         self.dropped = []
         for node in graph_since(self.time, output):
             node.saved = dropped = Dropped(self)
-            node.saved_arrays = tuple  # (): there is nothing that the engine could check
+            # Before a formula, the engine asks for saved_arrays() and checks that none was written
+            # since. That would compute the segment; tuple(), which is (), leaves nothing to check.
+            node.saved_arrays = tuple
             self.dropped.append(weakref.ref(dropped))  # only the node keeps it alive
 
     def recompute(self):

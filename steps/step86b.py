@@ -23,7 +23,7 @@ The trap is a cache: arrays that fit into it are not read from memory, and lie a
 PyTorch: no such mode; NVIDIA's Nsight Compute draws this picture for each kernel of a GPU.
 
 New: RooflineMode, machine_limits, picture.
-Try: batches of 2, 4 and 8 examples. Which one reaches the corner?
+Try: (2, 4, 8) in place of (1, 16, 256) examples. Which batches are bound by memory?
 """
 
 import time

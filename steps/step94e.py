@@ -12,8 +12,7 @@ the processes, on this machine or on many, and tells each of them its rank:
 
 In Python it is the module mpi4py. init_process_group takes the simulated world where there is one,
 and else MPI's. So one program runs in both, and the ring of step 94d, which is ours, sends real
-messages. Start the demo in both ways: with mpiexec each line names its process, and comes when it
-comes.
+messages. Start the demo in both ways: with mpiexec each line names its process.
 
 The trap: in a simulated world send never waits, as a queue holds anything. MPI's send may wait
 until the other side receives, and in a ring all ranks send first: a deadlock, but only with long
@@ -47,7 +46,10 @@ here = Place()
 
 
 class World:
-    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b."""
+    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b.
+
+    sent: how many bytes this rank has sent.
+    """
 
     def __init__(self, rank, size, queues):
         self.rank, self.size, self.queues, self.sent = rank, size, queues, 0

@@ -12,16 +12,14 @@ The loss of the whole batch is a mean over its B samples, and so is its gradient
 
 So one all_reduce for each gradient and a division make it right. All ranks then have the same
 gradient. Weights that were equal stay equal, and so does the state of the optimizer: nothing else
-has to be sent. This is data parallelism. The demo's losses and weights agree with those of one
-process to rounding, since a sum in another order is rounded otherwise.
+has to be sent. This is data parallelism. Losses and weights agree with those of one process to
+rounding: a sum in another order is rounded otherwise.
 
-From here on the steps import the finished torch.distributed of the package. It has the functions of
+From here on the steps import the finished tinytorch.distributed. It has the functions of
 steps 94b to 94e, on threads or MPI, with more arguments: group, op, async_op (step 95d).
 
 The trap: the mean of two means is the mean only if the shares are equally large. With shares of 3
 and 1 samples, the single one counts three times as much as each of the others.
-
-PyTorch: the tutorial on distributed training has this function, too.
 
 New: average_gradients.
 Try: leave the division out. Then take SGD in place of Adam. Why does only one of them notice?
@@ -50,7 +48,7 @@ def average_gradients(params):
 
 if __name__ == "__main__":
     manual_seed(7)
-    inputs, targets = randn(10, 64, 16), randint(0, 4, (10, 64))
+    inputs, targets = randn(10, 64, 16), randint(0, 4, (10, 64))  # ten batches of 64 samples
 
     def network():
         manual_seed(0)

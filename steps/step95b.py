@@ -22,7 +22,7 @@ The trap: rank 0 is special at the start only. If a program changes the weights 
 by a file that it loads, nothing sends the change to the others. Buffers drift, too, as BatchNorm's
 averages see half of the samples: the finished one sends those of rank 0 before each call.
 
-PyTorch: torch.nn.parallel.DistributedDataParallel. It also compares the shapes of the parameters.
+PyTorch: torch.nn.parallel.DistributedDataParallel.
 
 New: DistributedDataParallel, in place of average_gradients.
 Try: leave out the broadcast, and find the line of the demo that tells.
@@ -65,7 +65,7 @@ class DistributedDataParallel(Module):
 
 if __name__ == "__main__":
     manual_seed(7)
-    inputs, targets = randn(20, 8, 16), randint(0, 4, (20, 8))
+    inputs, targets = randn(20, 8, 16), randint(0, 4, (20, 8))  # 20 batches of 8 samples
 
     def train(wrapped):
         """Each rank draws weights of its own, and has its share of each batch."""

@@ -73,6 +73,7 @@ class DistributedDataParallel(Module):
             broadcast(each.detach(), 0)  # the same memory, outside of the graph
         params = list(module.parameters())
         self.buckets = divide_into_buckets(params, 25 if bucket_cap_mb is None else bucket_cap_mb)
+        # Where each gradient belongs: its bucket, and its number there.
         self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
         for param in params:
             param.register_post_accumulate_grad_hook(self.average)

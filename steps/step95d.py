@@ -14,8 +14,6 @@ the last layer first. And each is sent when it is full: all_reduce with async_op
 message and returns at once. What it returns is a Work. Its wait() returns when the sum is there, so
 `finish` waits for each bucket before it copies back.
 
-The demo looks at each layer in the backward pass: how many buckets are on their way by now?
-
 The trap: messages are told apart by their order alone (step 94c). If bucket 2 is full before bucket
 1 in one rank, because it has used its layers in another order, bucket 2 has to wait. `launched` is
 the number of those that have been sent, and only the next one may follow.
@@ -75,6 +73,7 @@ class DistributedDataParallel(Module):
         cap = 25 if bucket_cap_mb is None else bucket_cap_mb
         self.buckets = divide_into_buckets(params[::-1], cap)  # backward begins at the last layer
         self.launched = 0  # how many buckets have been sent
+        # Where each gradient belongs: its bucket, and its number there.
         self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
         for param in params:
             param.register_post_accumulate_grad_hook(self.average)
@@ -117,7 +116,7 @@ if __name__ == "__main__":
         model.load_state_dict(whole.state_dict())
         ddp, sent = DistributedDataParallel(model, bucket_cap_mb=cap), []
 
-        def look(layer, inputs, output):
+        def look(layer, args, output):  # backward comes to a layer with the gradient of its output
             output.register_hook(lambda grad: sent.append(ddp.launched))
 
         for layer in model:

@@ -76,6 +76,7 @@ class DistributedDataParallel(Module):
         self.buckets = divide_into_buckets(params[::-1], cap)  # backward begins at the last layer
         self.launched = 0  # how many buckets have been sent
         self.require_backward_grad_sync = True  # no_sync sets it to False for a while
+        # Where each gradient belongs: its bucket, and its number there.
         self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
         for param in params:
             param.register_post_accumulate_grad_hook(self.average)
@@ -130,7 +131,7 @@ if __name__ == "__main__":
         init_process_group("mpi")
         model = Sequential(*[Linear(16, 16) for _ in range(3)])
         model.load_state_dict(whole.state_dict())
-        ddp = DistributedDataParallel(model, bucket_cap_mb=2000 / 2**20)
+        ddp = DistributedDataParallel(model, bucket_cap_mb=2000 / 2**20)  # two buckets
         calls = default_group().begun
         *parts, last = inputs[get_rank()]
         for part in parts:

@@ -97,4 +97,3 @@ if __name__ == "__main__":
         print([len(each) for each in shares], "different:", len({i for s in shares for i in s}))
     # -> [4, 4, 4] different: 10
     # -> [3, 3, 3] different: 9
-    print(list(DistributedSampler(range(10), 3, 1, shuffle=False)))  # -> [1, 4, 7, 0]

@@ -26,7 +26,7 @@ PyTorch: torch.distributed.optim.ZeroRedundancyOptimizer; stages 2 and 3 are FSD
 does not have. Source: Rajbhandari et al., ZeRO, 2020.
 
 New: ZeroRedundancyOptimizer.
-Try: leave out the broadcast, and print what the ranks do not agree on.
+Try: leave out the broadcast. Which parameters of rank 0 are wrong then?
 In depth: zero01 to zero03.
 """
 
@@ -102,7 +102,7 @@ if __name__ == "__main__":
     # -> 2 ranks keep [8192, 2592], right: True
     # -> 3 ranks keep [8192, 2048, 544], right: True
 
-    n = 64
+    n = 64  # ranks
     stages = {"none": 16, "1": 4 + 12 / n, "2": 2 + 14 / n, "3": 16 / n}
     for stage, size in stages.items():
         print(f"stage {stage:4} {size:5.2f} bytes, so {80e9 / size / 1e9:5.1f} billion in 80 GB")

@@ -23,8 +23,8 @@ The trap: this is not the all_reduce of step 96b. There each rank has a loss of 
 losses are added. Here all compute one loss, in parts, and its gradient is counted once.
 
 PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel, changes a Linear that is there. The
-names here are those of Megatron-LM (Shoeybi et al., 2019), and the finished ColumnParallelLinear
-gathers y in all ranks unless it is told not to.
+names here are those of Megatron-LM (Shoeybi et al., 2019). The finished ColumnParallelLinear, in
+tinytorch.distributed.megatron, gathers y in all ranks unless it is told not to.
 
 New: CopyToAll, SumOfAll, own_part, ColumnParallelLinear.
 Try: give CopyToAll the backward of SumOfAll. Which line of the demo is wrong?

@@ -15,9 +15,6 @@ Two layers then need one message forward, and one backward, by CopyToAll:
 This is the MLP of a Transformer. In its attention, each rank has some of the heads: the projection
 to queries, keys and values is divided by columns, and the one behind the heads by rows.
 
-The demo trains such an MLP for ten steps in one, two and four ranks. The loss is the same, a rank
-has a half or a quarter of the weights, and there are two messages in a step.
-
 The trap is the bias of the second layer. If each rank added it to its part, it would count n times.
 It is added after the sum, in all ranks, where its gradient is the same.
 

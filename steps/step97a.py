@@ -11,10 +11,9 @@ of the time (F forward, 1 unit of time; B backward, 2 units):
     rank 2   ..F...BB....
     rank 3   ...FBB......
 
-Not all samples have to wait for each other. GPipe (Huang et al., 2019) cuts the batch into m parts.
-While rank 1 works on part 0, rank 0 works on part 1. Gradients add up over the parts (step 14), so
-they are those of the whole batch, if each loss is divided by m. What stays idle, in the beginning
-and at the end, is called the bubble:
+GPipe (Huang et al., 2019) cuts the batch into m parts. While rank 1 works on part 0, rank 0 works
+on part 1. Gradients add up over the parts (step 14), so they are those of the whole batch, if each
+loss is divided by m. What stays idle, in the beginning and at the end, is called the bubble:
 
     bubble = (p - 1) / (m + p - 1)        4 ranks: 75 % with 1 part, 43 % with 4, 27 % with 8
 
@@ -56,7 +55,7 @@ def receive(shape, src, line):
     x, time = zeros(*shape), tensor(0)
     recv(x, src)
     recv(time, src)
-    line += "." * (time.item() - len(line))
+    line += "." * (time.item() - len(line))  # to a list, += adds letter by letter
     return x
 
 

@@ -73,7 +73,7 @@ if __name__ == "__main__":
         model = DistributedDataParallel(Sequential(Linear(16, 32), ReLU(), Linear(32, 4)))
         optimizer, sampler = Adam(model.parameters(), lr=0.01), DistributedSampler(range(400))
         first = step = load_training(path, model, optimizer)
-        for epoch in range(first // 4, 3):
+        for epoch in range(first // 4, 3):  # the file was written at the end of an epoch
             sampler.set_epoch(epoch)
             for rows in tensor(list(sampler)).chunk(4):
                 step += 1

@@ -1,9 +1,8 @@
 """Step 98a: A plan for 1,000 GPUs
 
-How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? There are many ways to divide
-the work, and such a machine is too dear to try them, so they are computed. All divisions of this
-stage can be combined: d ranks for the samples (95b), t for each matrix (96d), p for the layers
-(97a), with d t p = n.
+How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? Such a machine is too dear to
+try the ways of dividing the work, so they are computed. They can be combined: d ranks for the
+samples (95b), t for each matrix (96d), p for the layers (97a), with d t p = n.
 
 Work: forward takes 2 operations for each parameter and token, a product and a sum; backward takes
 4, for dL/dx and dL/dW; and 2 more compute forward again, to keep less (step 60c).
@@ -67,11 +66,12 @@ def plan(d, t, p, zero=True):
         "data": max(gradients - work / 2, 0),
     }
     state = params / (t * p) * (4 + 12 / (d if zero else 1))
+    # The inputs of a rank's layers are kept for the parts that are under way: p, step 97a.
     return seconds, state + sequence * GPT3.layers / p * min(m, p)
 
 
 if __name__ == "__main__":
-    powers = [1, 2, 4, 8, 16, 32, 64]
+    powers = [1, 2, 4, 8, 16, 32, 64]  # of p the first six: 96 layers have no 64 parts
     divisions = [(1024 // t // p, t, p) for t in powers for p in powers[:6] if t * p <= 1024]
     kinds = {
         "data": [(1024, 1, 1, False)],

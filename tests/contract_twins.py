@@ -336,7 +336,7 @@ TWINS = [
     Twin("80c", "Memory.note", "t.threadIdx // 32, t.accesses", "t.threadIdx // 32"),
     Twin("80d", "Thread.warp", "x + size.x * (y + size.y * z)", "y + size.y * (x + size.x * z)"),
     Twin("80d", "Dim3.places", "range(self.y)", "range(1)"),
-    Twin("80e", "launch", "0 < len(waiting) < len(runs)", "False"),
+    Twin("80e", "launch", "runs = waiting", "runs = []"),
     Twin("80e", "stops", "yield from result", "list(result)"),
     Twin("80f", "Memory.write", "Memory.arrive(Memory.order.randrange(2))", "Memory.arrive(9)"),
     Twin("80f", "Memory.arrive", "del Memory.under_way[:n]", "del Memory.under_way[n:]"),

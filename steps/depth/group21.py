@@ -262,7 +262,7 @@ def init_process_group(
     world_size: int = -1,
     rank: int = -1,
 ) -> None:
-    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
+    """Make the group of all processes that mpiexec, distributed.run or mp.spawn has started.
 
     Args:
         backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.

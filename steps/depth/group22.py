@@ -294,7 +294,7 @@ def init_process_group(
     *,
     device_id: Any = None,
 ) -> None:
-    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
+    """Make the group of all processes that mpiexec, distributed.run or mp.spawn has started.
 
     Args:
         backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.

@@ -80,11 +80,13 @@ class ProcessContext:
             ProcessRaisedException: the first process that failed raised an exception.
             ProcessExitedException: it ended by a signal or with an exit code.
         """
-        alive = [process for process in self.processes if process.exitcode is None]
-        ended = wait([process.sentinel for process in alive], timeout)
-        for process in alive:
-            if process.sentinel in ended:
-                process.join()
+        codes = [process.exitcode for process in self.processes]  # None: it has not ended
+        if None in codes and not any(codes):  # else there is nothing to wait for
+            alive = [p for p, code in zip(self.processes, codes, strict=True) if code is None]
+            ended = wait([process.sentinel for process in alive], timeout)
+            for process in alive:
+                if process.sentinel in ended:
+                    process.join()
         failed = [i for i, process in enumerate(self.processes) if process.exitcode]
         if not failed:
             return all(process.exitcode == 0 for process in self.processes)

@@ -20,7 +20,8 @@ Each is the backward of the other, so derivatives of any order work.
 The trap: this is not the all_reduce of step syncnorm02. There each process has a loss of its own
 and the losses are added. Here the loss is one, in parts.
 
-(Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)
+(Megatron-LM's names, in tinytorch.distributed.megatron. PyTorch's ColwiseParallel, in
+torch.distributed.tensor.parallel, divides a Linear that is there.)
 
 New: part_size, CopyToAll, SumOfAll, own_part, ColumnParallelLinear.
 Try: remove CopyToAll from forward. Which of the promises is broken?

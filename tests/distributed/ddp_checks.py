@@ -13,8 +13,8 @@ import numpy as np
 import tinytorch
 import tinytorch.distributed as dist
 from tinytorch import nn
+from tinytorch.distributed.megatron import ColumnParallelLinear, RowParallelLinear
 from tinytorch.distributed.optim import ZeroRedundancyOptimizer
-from tinytorch.distributed.tensor.parallel import ColumnParallelLinear, RowParallelLinear
 from tinytorch.nn.functional import cross_entropy
 from tinytorch.nn.parallel import DistributedDataParallel
 from tinytorch.optim import SGD, Adam

@@ -1,11 +1,14 @@
 """Ranks without MPI: threads of one process that take turns, and talk as MPI's processes do."""
 
+import copy
 import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tinytorch.ops.random import Generator
 
 
 class Here(threading.local):
@@ -25,6 +28,11 @@ class Turns:
     def __init__(self, size: int):
         self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
         self.error: BaseException | None = None
+        # Each rank begins with a copy of the generators that the program has by now.
+        self.random = [
+            ({k: copy.copy(g) for k, g in Generator.default.items()}, Generator.first_seed)
+            for _ in range(size)
+        ]
 
     def wait(self, rank: int) -> None:
         """Wait for this rank's turn.
@@ -34,11 +42,13 @@ class Turns:
         """
         with self.changed:
             self.changed.wait_for(lambda: self.turn == rank)
+        Generator.default, Generator.first_seed = self.random[rank]
         if self.error is not None:
             raise SystemExit
 
     def pass_on(self, rank: int) -> None:
         """Let the next rank run."""
+        self.random[rank] = Generator.default, Generator.first_seed
         with self.changed:
             later = [other for other in self.running if other > rank]
             self.turn = (later or self.running or [rank])[0]
@@ -202,12 +212,13 @@ def simulate(size: int, function: Callable, *args: Any) -> list:
     """Call function(*args) in `size` threads, the ranks of a world; their results by rank.
 
     A rank runs until it waits for a message; then the next one does. In each of them `here.comm` is
-    its communicator, which init_process_group("mpi") uses.
+    its communicator, which init_process_group("mpi") uses. Random numbers are its own.
 
     Raises:
         Exception: what the first rank that failed has raised; the others end.
     """
     turns, board, results = Turns(size), {}, [None] * size
+    random = Generator.default, Generator.first_seed
 
     def run(rank: int) -> None:
         error = None
@@ -226,6 +237,7 @@ def simulate(size: int, function: Callable, *args: Any) -> list:
         thread.start()
     for thread in threads:
         thread.join()
+    Generator.default, Generator.first_seed = random
     if turns.error is not None:
         raise turns.error
     return results

@@ -1,11 +1,16 @@
 """mp.spawn: one function in several processes, and their errors."""
 
+import importlib.util
+import os
+import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 
@@ -26,14 +31,73 @@ class ProcessExitedException(ProcessRaisedException):
     """A process ended without an exception of Python: by a signal, or by sys.exit."""
 
 
-def run(fn: Callable, rank: int, args: tuple, errors: Any) -> None:
+def find_mpiexec() -> str | None:
+    """The path of mpiexec, beside this Python or where the shell finds it, if mpi4py is there."""
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    return found if importlib.util.find_spec("mpi4py") else None
+
+
+class Meeting:
+    """Where processes that mpiexec has not started find each other, once they begin MPI.
+
+    mpiexec starts placeholders, which only wait, and the processes take their places. It has to be
+    MPICH's; without it each process is alone.
+
+    Attributes:
+        port: where mpiexec listens; "" where they cannot meet.
+    """
+
+    port = ""
+
+    def __init__(self, size: int, mpiexec: str | None):
+        self.size, self.server = size, None
+        if size > 1 and mpiexec is not None:
+            # A placeholder waits for as long as this process lives.
+            wait = (
+                f"[ $PMI_ID = 0 ] && echo $PMI_PORT; while kill -0 {os.getpid()}; do sleep 5; done"
+            )
+            self.server = subprocess.Popen(
+                [mpiexec, "-pmi-port", "-n", str(size), "sh", "-c", wait],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            self.port = self.server.stdout.readline().strip()
+
+    def place(self, rank: int) -> dict[str, str]:
+        """The variables that tell MPI where it is."""
+        if not self.port:
+            return {}
+        numbers = {"PMI_ID": rank, "MPI_LOCALRANKID": rank, "MPI_LOCALNRANKS": self.size}
+        return {"PMI_PORT": self.port, **{name: str(n) for name, n in numbers.items()}}
+
+    def close(self) -> None:
+        """End the placeholders."""
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait()
+            self.server.stdout.close()
+            self.server = None
+
+
+def run(fn: Callable, rank: int, args: tuple, errors: Any, place: dict[str, str]) -> None:
     """What a process does."""
+    if place:
+        for name in "PMI_FD", "PMI_RANK":  # of a job of mpiexec that the main process belongs to
+            os.environ.pop(name, None)
+        os.environ.update(place)
     try:
         fn(rank, *args)
     except KeyboardInterrupt:
         pass  # the main process has it, too
     except Exception:
         errors.send(traceback.format_exc())
+        if "mpi4py.MPI" in sys.modules:  # at its end, MPI would wait for the other processes
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
         sys.exit(1)
 
 
@@ -44,8 +108,8 @@ class ProcessContext:
         processes: of multiprocessing.
     """
 
-    def __init__(self, processes: list, errors: list):
-        self.processes, self.errors = processes, errors
+    def __init__(self, processes: list, errors: list, meeting: Meeting):
+        self.processes, self.errors, self.meeting = processes, errors, meeting
 
     def pids(self) -> list[int]:
         return [process.pid for process in self.processes]
@@ -58,18 +122,24 @@ class ProcessContext:
             ProcessRaisedException: the first process that failed raised an exception.
             ProcessExitedException: it ended by a signal or with an exit code.
         """
-        alive = [process for process in self.processes if process.exitcode is None]
-        ended = wait([process.sentinel for process in alive], timeout)
-        for process in alive:
-            if process.sentinel in ended:
-                process.join()
+        codes = [process.exitcode for process in self.processes]  # None: it has not ended
+        if None in codes and not any(codes):  # else there is nothing to wait for
+            alive = [p for p, code in zip(self.processes, codes, strict=True) if code is None]
+            ended = wait([process.sentinel for process in alive], timeout)
+            for process in alive:
+                if process.sentinel in ended:
+                    process.join()
         failed = [i for i, process in enumerate(self.processes) if process.exitcode]
         if not failed:
-            return all(process.exitcode == 0 for process in self.processes)
+            done = all(process.exitcode == 0 for process in self.processes)
+            if done:
+                self.meeting.close()
+            return done
         for process in self.processes:
             process.terminate()
         for process in self.processes:
             process.join()
+        self.meeting.close()
         number, process = failed[0], self.processes[failed[0]]
         try:
             text = self.errors[number].recv()
@@ -91,21 +161,22 @@ def spawn(
     start_method: str = "spawn",
 ) -> ProcessContext | None:
     """Calls fn(i, *args) in `nprocs` processes, i from 0 on, and waits for them; with join=False
-    returns the ProcessContext.
+    returns the ProcessContext. Process groups of theirs have these processes as their ranks.
 
     Raises:
         ProcessRaisedException, ProcessExitedException: as of ProcessContext.join.
     """
     context = get_context(start_method)
-    processes, errors = [], []
+    processes, errors, meeting = [], [], Meeting(nprocs, find_mpiexec())
     for rank in range(nprocs):
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=run, args=(fn, rank, args, theirs), daemon=daemon)
+        given = fn, rank, args, theirs, meeting.place(rank)
+        process = context.Process(target=run, args=given, daemon=daemon)
         process.start()
         theirs.close()
         processes.append(process)
         errors.append(ours)
-    started = ProcessContext(processes, errors)
+    started = ProcessContext(processes, errors, meeting)
     if not join:
         return started
     ended = False

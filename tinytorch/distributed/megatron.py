@@ -1,4 +1,8 @@
-"""Linear layers whose weight is divided among processes, by rows or by columns (Megatron-LM)."""
+"""Linear layers whose weight is divided among processes, by rows or by columns.
+
+The names are those of Megatron-LM (Shoeybi et al., 2019). PyTorch has ColwiseParallel and
+RowwiseParallel instead, which divide a Linear that is there.
+"""
 
 from typing import Any
 

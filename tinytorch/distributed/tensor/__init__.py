@@ -1,3 +1,0 @@
-"""Tensors that are divided among processes."""
-
-from tinytorch.distributed.tensor import parallel

@@ -8,7 +8,7 @@ the dimensions behind it have:
     x [3, 2],  index [4, 5]   x[index]   [4, 5, 2]      an embedding (step 55b) is this
 
 Two tensors of indices are read together, element by element, like two columns of coordinates: they
-choose x[i_1, j_1], x[i_2, j_2], ... And they are broadcast first, by expand of step 69f.
+choose x[i_1, j_1], x[i_2, j_2], ... And they are broadcast first, by expand of step 69e.
 
 The trap is that two lists do not make a block. x[rows, columns] with two and two indices has two
 elements, where x[1:3, 0:2] has four. For the block one index stands as a column: rows [2, 1] and

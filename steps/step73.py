@@ -23,7 +23,7 @@ The traps. C checks nothing: with a wrong size it reads beyond the array. Withou
 cuts an address down to 32 bits, and the process crashes. And NumPy's strides are in bytes.
 
 PyTorch's TensorIterator is such a loop. It also joins dimensions that lie in memory like one (step
-69e); NumPy does too, and both are faster than ours, which divides for each element.
+69d); NumPy does too, and both are faster than ours, which divides for each element.
 
 New: SOURCE, compile_c, library, add.
 Try: let the loop over d run upward, from 0 to ndim - 1. Which of the sums are still right?

@@ -6,7 +6,7 @@ line is an operation.
 
 What they share are two functions. `output` compares the shapes from the last dimension on. `place`
 is the formula of the strides, and adds nothing for a size of 1: such sizes, and missing dimensions,
-are broadcast, as if their stride were 0 (step 69f).
+are broadcast, as if their stride were 0 (step 69e).
 
 The picture is made of these four. For each point c of a plane, z begins at c, and z * z + c is
 computed 27 times; where z stays small, c is in the Mandelbrot set. A row of 60 real parts and a

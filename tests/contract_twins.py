@@ -453,14 +453,14 @@ TWINS = [
     Twin("69a", "tensor", "row_order(shape)", "row_order(shape)[::-1]"),
     Twin("69b", "Tensor.transpose", "order[dim1], order[dim0]\n", "order[dim0], order[dim1]\n"),
     Twin("69b", "Tensor.permute", "[self.shape[d] for d in dims]", "self.shape"),
-    Twin("69c", "Tensor.is_contiguous", "n == 1 or step == usual", "step == usual"),
+    Twin("69b", "Tensor.is_contiguous", "n == 1 or step == usual", "step == usual"),
     Twin(
-        "69c", "Tensor.contiguous", "self if self.is_contiguous() else self.clone()", "self.clone()"
+        "69b", "Tensor.contiguous", "self if self.is_contiguous() else self.clone()", "self.clone()"
     ),
-    Twin("69c", "Tensor.clone", "places(self)", "range(len(self.memory))"),
-    Twin("69e", "Tensor.view", "self.start)", "0 * self.start + 1)"),
-    Twin("69e", "Tensor.reshape", "self.clone().view", "self.transpose(0, 1).view"),
-    Twin("69f", "Tensor.expand", "0 if old == 1 else step", "0 if old == 1 or size == 3 else step"),
+    Twin("69b", "Tensor.clone", "places(self)", "range(len(self.memory))"),
+    Twin("69d", "Tensor.view", "self.start)", "0 * self.start + 1)"),
+    Twin("69d", "Tensor.reshape", "self.clone().view", "self.transpose(0, 1).view"),
+    Twin("69e", "Tensor.expand", "0 if old == 1 else step", "0 if old == 1 or size == 3 else step"),
     Twin("70a", "Tensor.__getitem__", "chosen.step * step", "step"),
     Twin("70a", "Tensor.__getitem__", "part % n * step", "part % n"),
     Twin("70b", "broadcast_shapes", "max(sizes)", "min(sizes)"),

@@ -489,10 +489,10 @@ TWINS = [
     Twin("72g", "Unfold.forward", "x.strides[dim] * step\n", "x.strides[dim]\n"),
     Twin("72g", "Fold.forward", "+= x", "= x"),
     Twin("74a", "Tensor.stride", "self.c.stride[: self.c.ndim]", "self.c.shape[: self.c.ndim]"),
-    Twin("74b", "Tensor.tolist", "nested(self.c, 0, 0)", "nested(self.c, 0, 1)"),
+    Twin("74b", "Tensor.tolist", "i * self.c", "0 * i * self.c"),
     Twin("74b", "tensor", "enumerate(level)", "enumerate(level[::-1])"),
-    Twin("74c", "Tensor.transpose", "for numbers in (shape, stride)", "for numbers in (shape,)"),
-    Twin("74d", "Tensor.__add__", "other.c", "self.c"),
+    Twin("74b", "Tensor.transpose", "for numbers in (shape, stride)", "for numbers in (shape,)"),
+    Twin("74c", "Tensor.__add__", "other.c", "self.c"),
     Twin("72b", "mean", "dim, keepdim)", "None, keepdim)"),
     Twin("72b", "sum", "dim, keepdim)", "dim, True)"),
     Twin("72c", "var", "keepdim, correction)", "keepdim, 1)"),
@@ -505,7 +505,7 @@ TWINS = [
         "Unfold.apply(self, dimension, size - 1, step)",
     ),
     Twin("74a", "empty", "(*size))", "(*size[::-1]))"),
-    Twin("74c", "as_strided", "longs(*stride)", "longs(*size)"),
+    Twin("74b", "as_strided", "longs(*stride)", "longs(*size)"),
 ]
 
 

@@ -18,7 +18,7 @@ do, where(mask, x, 0) is the better way.
 
 PyTorch: the same. nonzero(mask) has one row for each True; x[mask] calls it.
 
-Changed: Tensor.__getitem__. New: nonzero, Tensor.unbind, Tensor.__gt__.
+Changed: pick. New: nonzero, Tensor.unbind, Tensor.__gt__.
 Try: x[nonzero(x > 3)], without unbind. Of which dimension does it want index 2?
 """
 
@@ -107,8 +107,6 @@ class Tensor:
         """A view for integers and slices, a copy for tensors of indices."""
         key = key if isinstance(key, tuple) else (key,)
         if isinstance(key[0], Tensor):
-            if isinstance(key[0].memory[0], bool):
-                key = nonzero(key[0]).unbind(1)
             chosen, shape = pick(self, key)
             return from_list([self.memory[i] for i in chosen], shape)
         if len(key) > len(self.shape):
@@ -221,6 +219,8 @@ def broadcast_shapes(*shapes):
 
 def pick(x, indices):
     """The places of the elements that tensors of indices choose, and the shape of the result."""
+    if indices[0].memory and isinstance(indices[0].memory[0], bool):  # a mask
+        indices = nonzero(indices[0]).unbind(1)
     shape = broadcast_shapes(*[each.shape for each in indices])
     columns = [each.expand(*shape) for each in indices]
     columns = [[each.memory[i] for i in places(each)] for each in columns]

@@ -1,6 +1,6 @@
 """Step 76a: Parameter groups: a rate for each part
 
-The network of step 75d has a body that was loaded and a head that begins at random. The head has
+The network of step 75c has a body that was loaded and a head that begins at random. The head has
 far to go, and the body should hardly move. But the optimizer has one rate for all. A large one
 spoils what the body knows, and a small one leaves the head where it is: with 20 images 0.003 gives
 82 % of right answers, and the best one that we found, 0.01, gives 87 %.

@@ -56,11 +56,6 @@ if __name__ == "__main__":
     print(jacobian(hand, angles).numpy().round(3))
     # -> [[-1.259 -0.964]
     # ->  [ 1.223  0.267]]
-    try:
-        x = tensor([0.3, 1.0], requires_grad=True)
-        hand(x).backward()
-    except RuntimeError:
-        print("backward wants one number")  # -> backward wants one number
 
     goal = tensor([1.2, 0.5])
     for _ in range(5):

@@ -8,7 +8,7 @@ All the parts are from this stage, in their finished form:
     the layers in a list, each added to what it got            75a
     each pass erases other pixels, in batches at random        77a
     a file that cannot run code, and that PyTorch reads        78a, 78b
-    a new network takes the state over, name by name           75d
+    a new network takes the state over, name by name           75c
 
 The network gets the pixels that are left, and where they are: a 0 may be white or erased. It learns
 from 1,400 images; the five that it restores are by other writers.

@@ -15,9 +15,9 @@ block ends or fit into what is left of it. If it reaches over the end, no stride
 
 view() makes the new strides or refuses. reshape() makes a view where that is possible, and copies
 where it is not. So the trap is in reshape: whether a write into the result is seen in x depends on
-x's strides. (Step 37b's reshape was NumPy's, which decides in the same way.)
+x's strides.
 
-PyTorch: the same names, the same messages. Ours takes no -1.
+PyTorch: the same names, the same messages. Ours takes no -1, and no size of 0.
 
 New: Tensor.view, Tensor.reshape, view_stride.
 Try: leave out `if left % n: return None`. y.view(6) is not refused. How far does the demo get?
@@ -34,7 +34,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -103,9 +103,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)

@@ -3,7 +3,7 @@
 x[1] = 0 writes into the storage. Python gives it a method of its own, __setitem__, so it does not
 matter whether x[1] would be a view or a copy. What is needed is known already: the places of the
 chosen elements, of a view by `places`, of tensors of indices by `pick`. The value is expanded to
-the chosen shape, and one loop writes number by number:
+the chosen shape, and a loop writes number by number:
 
     x[:, 1] = 0        x[mask] = 0        x[tensor([0, 2])] = row
 
@@ -33,7 +33,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -144,7 +144,7 @@ class Tensor:
             part = self[key]
             chosen, shape = places(part), part.shape
         value = (value if isinstance(value, Tensor) else tensor(value)).expand(*shape)
-        numbers = [value.memory[i] for i in places(value)]  # all are read before the first write
+        numbers = [value.memory[i] for i in places(value)]  # read first: it may be a view of self
         for i, number in zip(chosen, numbers, strict=True):
             self.memory[i] = number
 
@@ -158,9 +158,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -242,7 +242,7 @@ def pick(x, indices):
 
 def nonzero(input):
     """The indices of the elements that are not 0 or False: one row for each."""
-    indices = itertools.product(*map(range, input.shape))
+    indices = itertools.product(*map(range, input.shape))  # (0, 0), (0, 1), ...
     found = [i for i, place in zip(indices, places(input), strict=True) if input.memory[place]]
     return from_list(
         [number for index in found for number in index], (len(found), len(input.shape))

@@ -12,9 +12,8 @@ views, sums, expand and cat. The gradient of a linear operation is A^T g, and A^
         0 0 1
         0 0 1      (A x) . g  =  x . (A^T g)        both are the sum of all g_i A_ij x_j
 
-The last line holds for all x and g. So two dot products with random numbers test a forward and its
-way back against each other: no matrix, no small difference eps, exact up to rounding. `adjoint_gap`
-is the difference of the two.
+So two dot products with random numbers test a forward and its way back against each other: no
+matrix, no small difference eps, exact up to rounding. `adjoint_gap` is the difference of the two.
 
 The adjoint of the adjoint is the operation itself. So such pairs are each other's backward: take
 and add back, expand and sum, slice and put among zeros, cat and split.

@@ -69,9 +69,7 @@ tanh = unary("tanh", lambda xp, x: xp.tanh(x), from_y=lambda xp, g, y: g - g * y
 if __name__ == "__main__":
     x = tensor([0.0, 1.0, 2.0], requires_grad=True)
     y = x.exp()
-    print(
-        "exp keeps its output:", y.grad_fn.saved[0] is y.array
-    )  # here: PyTorch hides what is saved
+    print("exp keeps its output:", y.grad_fn.saved[0] is y.array)  # here: PyTorch hides it
     # -> exp keeps its output: True
     print("sin its input:", sin(x).grad_fn.saved[0] is x.array)  # here: the same
     # -> sin its input: True

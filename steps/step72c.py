@@ -116,12 +116,7 @@ if __name__ == "__main__":
     z = tensor([[0.3, -1.2, 2.0], [0.5, 0.1, -0.7]], dtype=float64, requires_grad=True)
     print([f"{v:.4f}" for v in var(z, 1).tolist()], tuple(var(z, 0, keepdim=True).shape))
     # -> ['2.5633', '0.3733'] (1, 3)
-    for f in (
-        lambda z: var(z),
-        lambda z: var(z, 1) * mean(z, 1),
-        lambda z: var(z, 0, correction=0),
-    ):
+    for f in (var, lambda z: var(z, 1, correction=0) * mean(z, 1)):
         print(gradcheck(f, (z,)), gradgradcheck(f, (z,), raise_exception=False))
-        # -> True True
         # -> True True
         # -> True True

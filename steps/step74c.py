@@ -9,8 +9,8 @@ It is easy to get one of them wrong. A device that is a text, compared by device
 that compares two addresses, and the same word may stand at two of them. A loop over data[i] that
 ignores strides: x + x.T is x + x. And exit(1) on an error, which ends Python and all of your work.
 
-Here C writes what is wrong into `message` and gives NULL. `owned` sees each pointer, and makes a
-RuntimeError of it. The loop is that of step 73.
+Here C writes what is wrong into `message` and gives NULL; what makes a struct writes it first, in
+case. `owned` sees each pointer, and makes a RuntimeError of NULL. The loop is that of step 73.
 
 The trap: names in C are global. Had the text been called `error`, the linker would have taken the
 function of that name in the C library for it, and snprintf would have written into code: a crash.
@@ -37,7 +37,7 @@ typedef struct {
 
 #define MOST (1L << 30)  /* MOST * MOST numbers of 4 bytes: their bytes still fit into a long */
 
-enum { CPU, CUDA };
+enum { CPU, CUDA };  /* names for 0 and 1 */
 
 char message[100];
 long alive = 0;
@@ -197,9 +197,9 @@ def empty(*size):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     out = empty(*shape)
@@ -232,10 +232,4 @@ if __name__ == "__main__":
     try:
         print((x + x).tolist())  # here: the same
     except RuntimeError as error:
-        print(error)
-        # -> both tensors must be on the cpu
-    try:
-        as_strided(three, (1,) * 9, (1,) * 9, 0)  # here: PyTorch has room for more
-    except RuntimeError as error:
-        print(error)
-        # -> no memory, or more than 8 dimensions
+        print(error)  # -> both tensors must be on the cpu

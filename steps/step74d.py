@@ -2,15 +2,15 @@
 
 sub, mul and <= differ from add in one character, and would be 25 lines each. In Python a table made
 the classes (step 72a). In C a macro does: the compiler puts its text in for each OPERATION, so a
-line is an operation.
+line is an operation. (The backslashes join the macro's lines.)
 
 What they share are two functions. `output` compares the shapes from the last dimension on. `place`
 is the formula of the strides, and adds nothing for a size of 1: such sizes, and missing dimensions,
 are broadcast, as if their stride were 0 (step 69e).
 
 The picture is made of these four. For each point c of a plane, z begins at c, and z * z + c is
-computed 27 times; where z stays small, c is in the Mandelbrot set. A row of 60 real parts and a
-column of 17 imaginary parts broadcast to all points, and C does the rest. PyTorch prints the same.
+computed 27 times; where z stays small, c is in the Mandelbrot set. A row of 50 real parts and a
+column of 13 imaginary parts broadcast to all points, and C does the rest. PyTorch prints the same.
 
 The trap: a macro is text. SQUARE(x) defined as x * x makes a + b * a + b of SQUARE(a + b).
 
@@ -39,7 +39,7 @@ typedef struct {
 
 #define MOST (1L << 30)  /* MOST * MOST numbers of 4 bytes: their bytes still fit into a long */
 
-enum { CPU, CUDA };
+enum { CPU, CUDA };  /* names for 0 and 1 */
 
 char message[100];
 long alive = 0;
@@ -214,9 +214,9 @@ def empty(*size):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     out = empty(*shape)
@@ -249,14 +249,9 @@ for each in ("add", "sub", "mul", "le"):
 
 
 if __name__ == "__main__":
-
-    def line(first, last, n):
-        """n numbers at equal distances."""
-        return [first + (last - first) * i / (n - 1) for i in range(n)]
-
     # z -> z * z + c, for each c of the plane at once: where does z stay small?
-    re_c = tensor([line(-2.0, 0.6, 60)])  # [1, 60]
-    im_c = tensor([[y] for y in line(-1.1, 1.1, 17)])  # [17, 1]
+    re_c = tensor([[-2.0 + 2.6 * i / 49 for i in range(50)]])  # [1, 50]
+    im_c = tensor([[-1.1 + 2.2 * i / 12] for i in range(13)])  # [13, 1]
     re, im, four = re_c, im_c, tensor(4.0)
     steps = re_c * tensor(0.0) + im_c * tensor(0.0)
     for _ in range(27):
@@ -264,23 +259,16 @@ if __name__ == "__main__":
         steps = steps + (re * re + im * im <= four)
     for row in steps.tolist():
         print("".join(" .:-=+*#%@"[int(n) // 3] for n in row))
-        # ->                                        ..=...
-        # ->                                      ....::@-...
-        # ->                                  ......-@%@@@=-.....
-        # ->                             ...::::::::-=@@@@=-:::...::.
-        # ->                     ...........:-@@@@@@@@@@@@@@@@@@@@@:..
-        # ->               ...-..........::-@@@@@@@@@@@@@@@@@@@@@@@::..
-        # ->           .......:-@@@#@++-:-@@@@@@@@@@@@@@@@@@@@@@@@@@:..
-        # ->        ......:::-=@@@@@@@@@@*@@@@@@@@@@@@@@@@@@@@@@@@@@:..
-        # -> @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@=:....
-        # ->        ......:::-=@@@@@@@@@@*@@@@@@@@@@@@@@@@@@@@@@@@@@:..
-        # ->           .......:-@@@#@++-:-@@@@@@@@@@@@@@@@@@@@@@@@@@:..
-        # ->               ...-..........::-@@@@@@@@@@@@@@@@@@@@@@@::..
-        # ->                     ...........:-@@@@@@@@@@@@@@@@@@@@@:..
-        # ->                             ...::::::::-=@@@@=-:::...::.
-        # ->                                  ......-@%@@@=-.....
-        # ->                                      ....::@-...
-        # ->                                        ..=...
-    alive = ctypes.c_long.in_dll(library, "alive")  # here: C
-    print("tensors alive:", alive.value)  # here: C
-    # -> tensors alive: 6
+        # ->                                  .*...
+        # ->                               ....:-=:...
+        # ->                          ......::=@@@@-:......
+        # ->                  .........:#@@@@@@@@@@@@@@*@@:..
+        # ->            ...%:.:-:..::-*@@@@@@@@@@@@@@@@@@@@*.
+        # ->        .....::=+@@@@@@@=@@@@@@@@@@@@@@@@@@@@@*:.
+        # -> @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@=:...
+        # ->        .....::=+@@@@@@@=@@@@@@@@@@@@@@@@@@@@@*:.
+        # ->            ...%:.:-:..::-*@@@@@@@@@@@@@@@@@@@@*.
+        # ->                  .........:#@@@@@@@@@@@@@@*@@:..
+        # ->                          ......::=@@@@-:......
+        # ->                               ....:-=:...
+        # ->                                  .*...

@@ -272,9 +272,7 @@ if __name__ == "__main__":
     def learn(net, x, t, epochs):
         optimizer = AdamW(net.parameters(), lr=0.003)
         for _ in range(epochs):
-            order = randperm(len(x))
-            for start in range(0, len(x), 20):
-                rows = order[start : start + 20]
+            for rows in randperm(len(x)).split(20):
                 loss = cross_entropy(net(x[rows]), t[rows])
                 optimizer.zero_grad()
                 loss.backward()

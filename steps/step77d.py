@@ -17,8 +17,8 @@ copy of the worker's end, since with it `answer` would wait for ever if the work
 recv raises EOFError.
 
 What goes over the pipe is bytes: each side pickles what it sends. A task is 20 bytes, a batch of
-two rows 1,277; a batch of 32 photographs is 20 MB, and is copied on its way. (The finished loader
-puts large arrays into memory that both processes see, and sends where they lie.)
+two rows 1,277; a batch of 32 photographs is 20 MB. (The finished loader puts large arrays into
+memory that both processes see.)
 
 The trap: the worker has a copy of the data set, made when it started. The demo changes the zoom
 here, and the worker goes on as it was.

@@ -9,8 +9,8 @@ It is easy to get one of them wrong. A device that is a text, compared by device
 that compares two addresses, and the same word may stand at two of them. A loop over data[i] that
 ignores strides: x + x.T is x + x. And exit(1) on an error, which ends Python and all of your work.
 
-Here C writes what is wrong into `message` and gives NULL; what makes a struct writes it first, in
-case. `owned` sees each pointer, and makes a RuntimeError of NULL. The loop is that of step 73.
+Here C writes what is wrong into `message` and gives NULL. (tensor_new and as_strided write theirs
+first, in case they fail.) `owned` makes a RuntimeError of NULL. The loop is that of step 73.
 
 The trap: names in C are global. Had the text been called `error`, the linker would have taken the
 function of that name in the C library for it, and snprintf would have written into code: a crash.

@@ -22,7 +22,8 @@ columns one after the other: column order. as_strided gives a storage any shape,
 
 The trap: NumPy counts strides in bytes, PyTorch in elements.
 
-PyTorch: x.stride(), x.storage_offset(), x.storage(), torch.as_strided have these names.
+PyTorch: the same names, though x.storage() warns that untyped_storage() is to replace it. And
+as_strided refuses to read beyond the storage, where ours ends in an IndexError.
 
 New: all of it. The Tensor with gradients comes back after step 70d.
 Try: stride (0, 1) in the line "begins at 1". Which numbers does it read?
@@ -39,7 +40,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -68,9 +69,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     out = Tensor()

@@ -1,27 +1,26 @@
-"""Step 69d: Row order against column order
+"""Step 69d: view and reshape
 
-If a transpose is free, does it matter in which order elements lie? A processor does not fetch one
-number from memory. It fetches a line of 64 bytes, 8 numbers of float64, and keeps it in a cache
-nearby, where it stays until others have taken its place:
+A network wants an image of [8, 8] as a row of 64. The elements lie in this order already: only
+shape and stride change. But for a transpose of [3, 2] no stride gives a row of 6. Its storage is
+1 2 3 4 5 6, and one would have to step +3, -2, +3, ...
 
-    row by row          fetch 1 line, read 8 numbers of it, fetch the next
-    column by column    fetch 1 line, read 1 number of it, fetch another far away, ...
+Which shapes are possible? First join what lies in memory like one dimension: two neighbours whose
+strides fit, stride[0] = size[1] * stride[1]. That gives blocks, each with one step:
 
-`fetches` plays a cache of four lines. Of a matrix of 16 x 16, read by rows, it fetches each line
-once: 256 / 8 = 32. Read by columns, a line is thrown out before its second number is asked for: 256
-fetches. In a small matrix the lines stay, and the order does not matter.
+    shape (2, 3, 4), stride (12, 4, 1)      one block:   24 elements, step 1
+    shape (4, 2, 3), stride (1, 12, 4)      two blocks:   4 elements, step 1;  6 elements, step 4
 
-The real cache has thousands of lines, and a processor that sees a regular pattern fetches ahead.
-The demo measures both orders on 32 MB with NumPy, in turns. Here columns took about 3 to 10 times
-as long; the factor depends on the machine.
+Then cut the blocks up again, from the last one to the first. A new dimension has to end where a
+block ends or fit into what is left of it. If it reaches over the end, no stride can do it.
 
-The trap: `x.T` is free, and the loop that runs over it later pays. Where a result is read often in
-another order, contiguous() pays once.
+view() makes the new strides or refuses. reshape() makes a view where that is possible, and copies
+where it is not. So the trap is in reshape: whether a write into the result is seen in x depends on
+x's strides.
 
-PyTorch: channels_last is a choice of strides for images, made for this reason.
+PyTorch: the same names, the same messages. Ours takes no -1, and no size of 0.
 
-New: fetches.
-Try: kept=16 for the columns of the large matrix. Why is that enough?
+New: Tensor.view, Tensor.reshape, view_stride.
+Try: leave out `if left % n: return None`. y.view(6) is not refused. How far does the demo get?
 """
 
 import math
@@ -35,7 +34,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -78,6 +77,22 @@ class Tensor:
         """A copy with a storage of its own."""
         return from_list([self.memory[i] for i in places(self)], self.shape)
 
+    def view(self, *size):
+        """The elements in another shape, on the same storage, or RuntimeError."""
+        stride = view_stride(self.shape, self.steps, size)
+        if stride is None:
+            raise RuntimeError(
+                "view size is not compatible with input tensor's size and stride (at least one "
+                "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+            )
+        return as_strided(self, size, stride, self.start)
+
+    def reshape(self, *shape):
+        """The elements in another shape: a view where that is possible, else a copy."""
+        if view_stride(self.shape, self.steps, shape) is None:
+            return self.clone().view(*shape)
+        return self.view(*shape)
+
 
 def as_strided(input, size, stride, storage_offset):
     """Another tensor on the storage of `input`."""
@@ -88,9 +103,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -129,23 +144,53 @@ def fetches(x, line=8, kept=4):
     return count
 
 
+def view_stride(shape, stride, size):
+    """The strides that read a tensor in another shape, or None where no strides can."""
+    if math.prod(size) != math.prod(shape):
+        raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {math.prod(shape)}")
+    blocks = []  # [elements, step between them]: dimensions that lie in memory like one
+    for n, step in zip(shape, stride, strict=True):
+        if n == 1:
+            continue
+        if blocks and blocks[-1][1] == n * step:
+            blocks[-1] = [blocks[-1][0] * n, step]
+        else:
+            blocks.append([n, step])
+    found, left, step = [], 1, 1  # left: the elements of the last block that are not yet used
+    for n in reversed(size):
+        if left == 1 and n > 1:
+            left, step = blocks.pop()
+        if left % n:
+            return None
+        found = [step, *found]
+        left, step = left // n, step * n
+    return tuple(found)
+
+
 if __name__ == "__main__":
-    import time
+    x = tensor([[1, 2, 3], [4, 5, 6]])
+    y = x.transpose(0, 1)
+    row = x.view(6)
+    print(row.tolist(), row.stride())  # -> [1, 2, 3, 4, 5, 6] (1,)
+    print(x.view(3, 2).tolist(), "is not", y.tolist())
+    # -> [[1, 2], [3, 4], [5, 6]] is not [[1, 4], [2, 5], [3, 6]]
+    try:
+        x.view(3)
+    except RuntimeError as error:
+        print(error)  # -> shape '[3]' is invalid for input of size 6
+    try:
+        y.view(6)
+    except RuntimeError as error:
+        print(str(error)[:30])  # -> view size is not compatible wi
+    flat = y.reshape(6)
+    print("reshape:", flat.tolist())  # -> reshape: [1, 4, 2, 5, 3, 6]
 
-    import numpy as np
+    x.storage()[0] = 100
+    print("a view:", row.tolist()[0], "a copy:", flat.tolist()[0])  # -> a view: 100 a copy: 1
+    print("a view too:", x.reshape(1, 3, 2).reshape(3, 2).tolist())
+    # -> a view too: [[100, 2], [3, 4], [5, 6]]
 
-    for n in (4, 16):
-        x = tensor([[n * i + j for j in range(n)] for i in range(n)])
-        print(f"{n} x {n} by rows:", fetches(x), "by columns:", fetches(x.transpose(0, 1)))
-        # -> 4 x 4 by rows: 2 by columns: 2
-        # -> 16 x 16 by rows: 32 by columns: 256
-
-    a = np.ones((2048, 2048))
-    rows, columns = [], []
-    for _ in range(3):
-        for times, lines in ((rows, a), (columns, a.T)):
-            start = time.perf_counter()
-            for line in lines:
-                line.sum()
-            times.append(time.perf_counter() - start)
-    print("columns take longer:", min(columns) > 1.2 * min(rows))  # -> columns take longer: True
+    # Two blocks: each may be cut up, and nothing may reach over both.
+    z = tensor([[[0] * 4] * 3] * 2).permute(2, 0, 1)
+    print(tuple(z.shape), z.stride())  # -> (4, 2, 3) (1, 12, 4)
+    print(z.view(2, 2, 6).stride(), z.view(4, 3, 2).stride())  # -> (2, 1, 4) (1, 8, 4)

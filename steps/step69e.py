@@ -1,26 +1,27 @@
-"""Step 69e: view and reshape
+"""Step 69e: expand: a stride of 0
 
-A network wants an image of [8, 8] as a row of 64. The elements lie in this order already: only
-shape and stride change. But for a transpose of [3, 2] no stride gives a row of 6. Its storage is
-1 2 3 4 5 6, and one would have to step +3, -2, +3, ...
+A bias of 3 numbers is added to 1,000 rows. Are 1,000 copies of it made? With a stride of 0 none is:
+the index goes up, and the place stays the same.
 
-Which shapes are possible? First join what lies in memory like one dimension: two neighbours whose
-strides fit, stride[0] = size[1] * stride[1]. That gives blocks, each with one step:
+    b        shape (3,)        stride (1,)       b[j]      at j
+    expand   shape (1000, 3)   stride (0, 1)     b[i, j]   at 0 i + 1 j
 
-    shape (2, 3, 4), stride (12, 4, 1)      one block:   24 elements, step 1
-    shape (4, 2, 3), stride (1, 12, 4)      two blocks:   4 elements, step 1;  6 elements, step 4
+So 3,000 elements lie in a storage of 3. expand gives stride 0 to each dimension that is new or has
+size 1. Any other size has to fit. This is how broadcasting reads its operands (step 36a): both are
+expanded to the common shape, and the loop then knows nothing of it.
 
-Then cut the blocks up again, from the last one to the first. A new dimension has to end where a
-block ends or fit into what is left of it. If it reaches over the end, no stride can do it.
+The gradient of expand sums, since one number was read many times.
 
-view() makes the new strides or refuses. reshape() makes a view where that is possible, and copies
-where it is not. So the trap is in reshape: whether a write into the result is seen in x depends on
-x's strides. (Step 37b's reshape was NumPy's, which decides in the same way.)
+The trap: a write into one row of the result is a write into all rows. PyTorch refuses it for
+x.expand(...).add_(1), since the result would depend on the order of the writes, and asks for a
+clone().
 
-PyTorch: the same names, the same messages. Ours takes no -1.
+PyTorch: the same method. It takes -1 for a size that stays; ours does not. A copy for each is
+x.repeat(1000, 1).
 
-New: Tensor.view, Tensor.reshape, view_stride.
-Try: leave out `if left % n: return None`. y.view(6) is not refused. How far does the demo get?
+New: Tensor.expand.
+Try: `1 if old == 1` in the last list. Which row of `many` is the first that the storage does not
+have?
 """
 
 import math
@@ -34,7 +35,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -93,6 +94,16 @@ class Tensor:
             return self.clone().view(*shape)
         return self.view(*shape)
 
+    def expand(self, *sizes):
+        """Dimensions of size 1, and new ones in front, repeated to `sizes`: their stride is 0."""
+        gap = len(sizes) - len(self.shape)
+        shape, steps = (1,) * gap + self.shape, (0,) * gap + self.steps
+        for old, size in zip(shape, sizes, strict=True):
+            if old not in (1, size):
+                raise RuntimeError(f"The expanded size {sizes} does not fit {self.shape}")
+        stride = [0 if old == 1 else step for old, step in zip(shape, steps, strict=True)]
+        return as_strided(self, sizes, stride, self.start)
+
 
 def as_strided(input, size, stride, storage_offset):
     """Another tensor on the storage of `input`."""
@@ -103,9 +114,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -168,33 +179,24 @@ def view_stride(shape, stride, size):
 
 
 if __name__ == "__main__":
-    x = tensor([[1, 2, 3], [4, 5, 6]])
-    y = x.transpose(0, 1)
-    row = x.view(6)
-    print(row.tolist(), row.stride())  # -> [1, 2, 3, 4, 5, 6] (1,)
-    print(x.view(3, 2).tolist(), "is not", y.tolist())
-    # -> [[1, 2], [3, 4], [5, 6]] is not [[1, 4], [2, 5], [3, 6]]
-    try:
-        x.view(3)
-    except RuntimeError as error:
-        print(error)  # -> shape '[3]' is invalid for input of size 6
-    try:
-        y.view(6)
-    except RuntimeError as error:
-        print(str(error)[:30])  # -> view size is not compatible wi
-    flat = y.reshape(6)
-    print("reshape:", flat.tolist())  # -> reshape: [1, 4, 2, 5, 3, 6]
+    b = tensor([1, 2, 3])
+    many = b.expand(1000, 3)
+    print(tuple(many.shape), many.stride(), len(many.storage()))  # -> (1000, 3) (0, 1) 3
+    print("last row:", many.tolist()[-1])  # -> last row: [1, 2, 3]
+    print(many.is_contiguous(), len(many.contiguous().storage()))  # -> False 3000
 
-    x.storage()[0] = 100
-    print("a view:", row.tolist()[0], "a copy:", flat.tolist()[0])  # -> a view: 100 a copy: 1
-    print("a view too:", x.reshape(1, 3, 2).reshape(3, 2).tolist())
-    # -> a view too: [[100, 2], [3, 4], [5, 6]]
+    column = b.view(3, 1).expand(3, 2)
+    print("a column:", column.tolist(), column.stride())
+    # -> a column: [[1, 1], [2, 2], [3, 3]] (1, 0)
 
-    # Two blocks: each may be cut up, and nothing may reach over both.
-    z = tensor([[[0] * 4] * 3] * 2).permute(2, 0, 1)
-    print(tuple(z.shape), z.stride())  # -> (4, 2, 3) (1, 12, 4)
-    print(z.view(2, 2, 6).stride())  # -> (2, 1, 4)
+    # A table of sums, by two expanded views.
+    rows, columns = b.view(3, 1).expand(3, 3).tolist(), b.expand(3, 3).tolist()
+    print([[i + j for i, j in zip(*pair, strict=True)] for pair in zip(rows, columns, strict=True)])
+    # -> [[2, 3, 4], [3, 4, 5], [4, 5, 6]]
+
+    b.storage()[0] = 100
+    print("one storage:", many.tolist()[7])  # -> one storage: [100, 2, 3]
     try:
-        z.view(8, 3)
-    except RuntimeError:
-        print("[8, 3] is refused")  # -> [8, 3] is refused
+        b.expand(2, 4)
+    except RuntimeError as error:
+        print(str(error)[:17])  # -> The expanded size

@@ -32,7 +32,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -132,9 +132,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -199,7 +199,6 @@ def view_stride(shape, stride, size):
 if __name__ == "__main__":
     x = tensor([[1, 2, 3], [4, 5, 6]])
     parts = {
-        "x[1]": x[1],
         "x[-1, -1]": x[-1, -1],
         "x[:, 1]": x[:, 1],
         "x[:, ::2]": x[:, ::2],
@@ -207,7 +206,6 @@ if __name__ == "__main__":
     }
     for name, part in parts.items():
         print(f"{name:11} offset {part.storage_offset()} stride {part.stride()} {part.tolist()}")
-        # -> x[1]        offset 3 stride (1,) [4, 5, 6]
         # -> x[-1, -1]   offset 5 stride () 6
         # -> x[:, 1]     offset 1 stride (3,) [2, 5]
         # -> x[:, ::2]   offset 0 stride (3, 2) [[1, 3], [4, 6]]

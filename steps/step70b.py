@@ -8,7 +8,8 @@ the dimensions behind it have:
     x [3, 2],  index [4, 5]   x[index]   [4, 5, 2]      an embedding (step 55b) is this
 
 Two tensors of indices are read together, element by element, like two columns of coordinates: they
-choose x[i_1, j_1], x[i_2, j_2], ... And they are broadcast first, by expand of step 69f.
+choose x[i_1, j_1], x[i_2, j_2], ... And they are broadcast first, by expand of step 69e. `pick`
+takes each of these views (step 70a) and lists its places.
 
 The trap is that two lists do not make a block. x[rows, columns] with two and two indices has two
 elements, where x[1:3, 0:2] has four. For the block one index stands as a column: rows [2, 1] and
@@ -34,7 +35,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -137,9 +138,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)

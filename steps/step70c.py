@@ -1,16 +1,16 @@
 """Step 70c: A mask is a list of indices
 
 "All elements above 3" is a question about values. x > 3 answers it with a mask, True or False for
-each element, and x[mask] takes those where it is True. How many there are, one knows only when one
-has looked.
+each element, and x[mask] takes those where it is True. How many there are is known afterwards.
 
     x    1 5 2      mask  F T F     nonzero  [0, 1]      x[[0, 1, 1], [1, 0, 2]]   5 4 6
          4 3 6            T F T              [1, 0]
                                              [1, 2]
 
-So a mask needs nothing new. nonzero lists the indices where it is True, one row for each, and each
-column of this list is a tensor of indices, as in step 70b. A mask of fewer dimensions chooses whole
-rows, since the dimensions behind it stay.
+So a mask needs little that is new. nonzero lists the indices where it is True, one row for each,
+and each column of this list is a tensor of indices, as in step 70b. A list in Python has no type:
+`pick` knows a mask by its first element. A mask of fewer dimensions chooses whole rows, since the
+dimensions behind it stay.
 
 The trap: the size of the result depends on the numbers. A program that was compiled for one shape
 (stage 17) has to stop here, and on a GPU Python must wait for the count. Where a fixed shape will
@@ -18,7 +18,7 @@ do, where(mask, x, 0) is the better way.
 
 PyTorch: the same. nonzero(mask) has one row for each True; x[mask] calls it.
 
-Changed: Tensor.__getitem__. New: nonzero, Tensor.unbind, Tensor.__gt__.
+Changed: pick. New: nonzero, Tensor.unbind, Tensor.__gt__.
 Try: x[nonzero(x > 3)], without unbind. Of which dimension does it want index 2?
 """
 
@@ -34,7 +34,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -107,8 +107,6 @@ class Tensor:
         """A view for integers and slices, a copy for tensors of indices."""
         key = key if isinstance(key, tuple) else (key,)
         if isinstance(key[0], Tensor):
-            if isinstance(key[0].memory[0], bool):
-                key = nonzero(key[0]).unbind(1)
             chosen, shape = pick(self, key)
             return from_list([self.memory[i] for i in chosen], shape)
         if len(key) > len(self.shape):
@@ -148,9 +146,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -221,6 +219,8 @@ def broadcast_shapes(*shapes):
 
 def pick(x, indices):
     """The places of the elements that tensors of indices choose, and the shape of the result."""
+    if indices[0].memory and isinstance(indices[0].memory[0], bool):  # a mask
+        indices = nonzero(indices[0]).unbind(1)
     shape = broadcast_shapes(*[each.shape for each in indices])
     columns = [each.expand(*shape) for each in indices]
     columns = [[each.memory[i] for i in places(each)] for each in columns]
@@ -230,7 +230,7 @@ def pick(x, indices):
 
 def nonzero(input):
     """The indices of the elements that are not 0 or False: one row for each."""
-    indices = itertools.product(*map(range, input.shape))
+    indices = itertools.product(*map(range, input.shape))  # (0, 0), (0, 1), ...
     found = [i for i, place in zip(indices, places(input), strict=True) if input.memory[place]]
     return from_list(
         [number for index in found for number in index], (len(found), len(input.shape))

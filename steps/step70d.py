@@ -3,7 +3,7 @@
 x[1] = 0 writes into the storage. Python gives it a method of its own, __setitem__, so it does not
 matter whether x[1] would be a view or a copy. What is needed is known already: the places of the
 chosen elements, of a view by `places`, of tensors of indices by `pick`. The value is expanded to
-the chosen shape, and one loop writes number by number:
+the chosen shape, and a loop writes number by number:
 
     x[:, 1] = 0        x[mask] = 0        x[tensor([0, 2])] = row
 
@@ -17,7 +17,7 @@ for each index. To count, the writes have to add up: index_add in PyTorch, np.ad
 PyTorch: the same; index_put_ is the function, and accumulate=True adds. With gradients, an
 assignment is the write of step 67c.
 
-New: Tensor.__setitem__, as_indices. Changed: Tensor.__getitem__.
+New: Tensor.__setitem__.
 Try: x[x > 3][0] = 0, and print x. Which of the two brackets reads, and which writes?
 """
 
@@ -33,7 +33,7 @@ def row_order(shape):
 class Tensor:
     """A tensor in plain Python.
 
-    memory: a flat list of numbers. shape, steps, start: how to read it.
+    memory: a flat list of numbers. shape, steps (the strides), start (the offset): how to read it.
     """
 
     def storage(self):
@@ -106,7 +106,7 @@ class Tensor:
         """A view for integers and slices, a copy for tensors of indices."""
         key = key if isinstance(key, tuple) else (key,)
         if isinstance(key[0], Tensor):
-            chosen, shape = pick(self, as_indices(key))
+            chosen, shape = pick(self, key)
             return from_list([self.memory[i] for i in chosen], shape)
         if len(key) > len(self.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(self.shape)}")
@@ -137,14 +137,16 @@ class Tensor:
 
     def __setitem__(self, key, value):
         """Write `value`, which is expanded to the chosen part, into the storage."""
-        if isinstance(key, Tensor) or isinstance(key, tuple) and isinstance(key[0], Tensor):
-            chosen, shape = pick(self, as_indices(key))
+        key = key if isinstance(key, tuple) else (key,)
+        if isinstance(key[0], Tensor):
+            chosen, shape = pick(self, key)
         else:
             part = self[key]
             chosen, shape = places(part), part.shape
         value = (value if isinstance(value, Tensor) else tensor(value)).expand(*shape)
-        for i, j in zip(chosen, places(value), strict=True):
-            self.memory[i] = value.memory[j]
+        numbers = [value.memory[i] for i in places(value)]  # read first: it may be a view of self
+        for i, number in zip(chosen, numbers, strict=True):
+            self.memory[i] = number
 
 
 def as_strided(input, size, stride, storage_offset):
@@ -156,9 +158,9 @@ def as_strided(input, size, stride, storage_offset):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     return from_list(level, shape)
@@ -229,6 +231,8 @@ def broadcast_shapes(*shapes):
 
 def pick(x, indices):
     """The places of the elements that tensors of indices choose, and the shape of the result."""
+    if indices[0].memory and isinstance(indices[0].memory[0], bool):  # a mask
+        indices = nonzero(indices[0]).unbind(1)
     shape = broadcast_shapes(*[each.shape for each in indices])
     columns = [each.expand(*shape) for each in indices]
     columns = [[each.memory[i] for i in places(each)] for each in columns]
@@ -238,17 +242,11 @@ def pick(x, indices):
 
 def nonzero(input):
     """The indices of the elements that are not 0 or False: one row for each."""
-    indices = itertools.product(*map(range, input.shape))
+    indices = itertools.product(*map(range, input.shape))  # (0, 0), (0, 1), ...
     found = [i for i, place in zip(indices, places(input), strict=True) if input.memory[place]]
     return from_list(
         [number for index in found for number in index], (len(found), len(input.shape))
     )
-
-
-def as_indices(key):
-    """The tensors of indices of a key, which may be a mask."""
-    key = key if isinstance(key, tuple) else (key,)
-    return nonzero(key[0]).unbind(1) if isinstance(key[0].memory[0], bool) else key
 
 
 if __name__ == "__main__":

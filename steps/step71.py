@@ -12,9 +12,8 @@ views, sums, expand and cat. The gradient of a linear operation is A^T g, and A^
         0 0 1
         0 0 1      (A x) . g  =  x . (A^T g)        both are the sum of all g_i A_ij x_j
 
-The last line holds for all x and g. So two dot products with random numbers test a forward and its
-way back against each other: no matrix, no small difference eps, exact up to rounding. `adjoint_gap`
-is the difference of the two.
+So two dot products with random numbers test a forward and its way back against each other: no
+matrix, no small difference eps, exact up to rounding. `adjoint_gap` is the difference of the two.
 
 The adjoint of the adjoint is the operation itself. So such pairs are each other's backward: take
 and add back, expand and sum, slice and put among zeros, cat and split.
@@ -68,15 +67,9 @@ if __name__ == "__main__":
     x = randn(3, 4).to(float64).requires_grad_()
     operations = {
         "x[index]": lambda x: x[index],
-        "x[1:, ::2]": lambda x: x[1:, ::2],
         "x[x > 0]": lambda x: x[x > 0],
         "expand": lambda x: x.expand(5, 3, 4),
         "x * x": lambda x: x * x,
     }
-    for name, operation in operations.items():
-        print(f"{name:11} fits: {abs(adjoint_gap(operation, x)) < 1e-12}")
-        # -> x[index]    fits: True
-        # -> x[1:, ::2]  fits: True
-        # -> x[x > 0]    fits: True
-        # -> expand      fits: True
-        # -> x * x       fits: False
+    print({name: abs(adjoint_gap(f, x)) < 1e-12 for name, f in operations.items()})
+    # -> {'x[index]': True, 'x[x > 0]': True, 'expand': True, 'x * x': False}

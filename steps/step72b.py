@@ -11,8 +11,8 @@ class answers once:
     x  [2, 3]  -- sum over 1 -->  y  [2]
     gx [2, 3]  <-- formula --  [2, 1]  <-- spread --  g  [2]
 
-What is left of Sum and Mean is their formula. The next step adds a third class, and the package
-has more.
+What is left of Sum and Mean is their formula. (The finished Sum also adds halves as float32, as in
+step 61f.)
 
 The trap is the one of step 35b: a gradient of shape [3] broadcasts against a square [3, 3] without
 spread, along the wrong dimension, and nothing complains.
@@ -20,7 +20,8 @@ spread, along the wrong dimension, and nothing complains.
 PyTorch: the same functions. Its C++ has one such frame for all reductions, too.
 
 New: Reduction, Sum, Mean, sum, mean. `sum` hides Python's own here.
-Try: write g in place of ctx.spread(g). Which line of the demo is wrong without an error?
+Try: write g in place of ctx.spread(g). Which lines are wrong without an error? (Expand trusts its
+caller and compares no shapes.)
 
 In depth: reduce01 to reduce09, extremes01 to extremes09, softmax01 to softmax07.
 """

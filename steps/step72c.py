@@ -13,8 +13,8 @@ numbers.
 m depends on x, too. Why is it not in the derivative? Its part is -2 (sum of x_j - m) / (n - 1)
 times dm/dx_i, and the deviations from the mean add up to 0.
 
-n - 1 is for a sample whose mean was taken from the same data; correction=0 divides by n, as batch
-normalisation does (step 52a).
+n - 1 is for a sample: it lies nearer to its own mean than to the true one, and its squares are too
+small by (n - 1) / n on average. correction=0 divides by n, as batch normalisation does (step 52a).
 
 The trap: backward needs x - m. If forward saved this array, a second derivative would take it for a
 constant and be wrong. So x is saved, and the deviation is computed again from it.
@@ -116,12 +116,7 @@ if __name__ == "__main__":
     z = tensor([[0.3, -1.2, 2.0], [0.5, 0.1, -0.7]], dtype=float64, requires_grad=True)
     print([f"{v:.4f}" for v in var(z, 1).tolist()], tuple(var(z, 0, keepdim=True).shape))
     # -> ['2.5633', '0.3733'] (1, 3)
-    for f in (
-        lambda z: var(z),
-        lambda z: var(z, 1) * mean(z, 1),
-        lambda z: var(z, 0, correction=0),
-    ):
+    for f in (var, lambda z: var(z, 1, correction=0) * mean(z, 1)):
         print(gradcheck(f, (z,)), gradgradcheck(f, (z,), raise_exception=False))
-        # -> True True
         # -> True True
         # -> True True

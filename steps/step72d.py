@@ -81,7 +81,6 @@ if __name__ == "__main__":
 
     x = tensor([[1.0, 2.0, 3.0]], requires_grad=True)
     twice = tensor([[2, 2, 0]])
-    print(x.gather(1, twice).tolist())  # -> [[3.0, 3.0, 1.0]]
     weights = tensor([[1.0, 10.0, 100.0]])
     print("added back:", grad(x.gather(1, twice), x, weights)[0].tolist())
     # -> added back: [[100.0, 0.0, 11.0]]

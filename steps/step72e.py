@@ -57,7 +57,7 @@ def max(input, dim, keepdim=False):
     """(values, indices) of the largest elements along dim."""
     indices = ArgMax.apply(input, dim)
     pair = gather(input, dim, indices), indices
-    return Pair(*pair if keepdim else (each.squeeze(dim) for each in pair))
+    return Pair(*(pair if keepdim else [each.squeeze(dim) for each in pair]))
 
 
 @tensor_method("sort")

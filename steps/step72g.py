@@ -61,7 +61,7 @@ class Fold(Function):
         y = ctx.xp.zeros(x_shape, x.dtype)
         along = y.swapaxes(0, dim)  # a view, whose first dimension is dim
         for k in range(size):
-            last = k + step * x.shape[dim]
+            last = k + step * x.shape[dim]  # there are x.shape[dim] windows
             along[k:last:step] += x[..., k].swapaxes(0, dim)
         return y
 

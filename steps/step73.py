@@ -6,8 +6,8 @@ and references to count. Your own machine can compile such a loop:
 
     code.c  -- cc -O3 -shared -->  code.so  -- ctypes.CDLL -->  library.add(...)
 
-ctypes, of the standard library, opens a shared library, and its functions become attributes. -fPIC
-makes code that works at any address, as a library has to.
+ctypes opens a shared library, and its functions become attributes. -fPIC makes code that works at
+any address.
 
 What does C need to know? What step 69a says: the address of the first element of each array, the
 shape and the strides. The loop takes the number i of an element apart into its index, from the last
@@ -23,7 +23,7 @@ The traps. C checks nothing: with a wrong size it reads beyond the array. Withou
 cuts an address down to 32 bits, and the process crashes. And NumPy's strides are in bytes.
 
 PyTorch's TensorIterator is such a loop. It also joins dimensions that lie in memory like one (step
-69e); NumPy does too, and both are faster than ours, which divides for each element.
+69d), and is faster than ours, which divides for each element.
 
 New: SOURCE, compile_c, library, add.
 Try: let the loop over d run upward, from 0 to ndim - 1. Which of the sums are still right?
@@ -105,8 +105,6 @@ if __name__ == "__main__":
         call()
         return time.perf_counter() - start
 
-    python = min(
-        seconds(lambda: [x + y for x, y in zip(a.flat, b.flat, strict=True)]) for _ in "12"
-    )
+    python = seconds(lambda: [x + y for x, y in zip(a.flat, b.flat, strict=True)])
     c = min(seconds(lambda: add(a, b)) for _ in range(10))
     print("C is faster than Python:", python > 4 * c)  # -> C is faster than Python: True

@@ -10,10 +10,11 @@ it:
                        shape   2 3
                        stride  3 1            in C
 
-malloc gives memory, or NULL where there is none, and every call is checked. What it gave, free must
-take back once. Never, and the program grows; twice, and it crashes. Python knows when nothing
-refers to an object any more: weakref.finalize(out, free, pointer) calls free(pointer) then, or when
-the program ends.
+In C, t is the address of a struct and t->ndim its field. malloc gives memory, or NULL where there
+is none, and every call is checked. So is the product of the sizes, since a long has 64 bits: 2^40
+rows of 2^40 numbers would be a size of 0. What malloc gave, free must take back once. Never, and
+the program grows; twice, and it crashes. Python knows when nothing refers to an object any more:
+weakref.finalize(out, free, pointer) calls free(pointer) then, or when the program ends.
 
 ctypes.Structure reads the struct from Python. Its fields must be those of C, in order and type. If
 they are not, Python reads other bytes, and nothing complains.
@@ -42,6 +43,8 @@ typedef struct {
     long ndim, shape[8], stride[8];
 } Tensor;
 
+#define MOST (1L << 30)  /* MOST * MOST numbers of 4 bytes: their bytes still fit into a long */
+
 long alive = 0;
 
 void tensor_free(Tensor *t) {
@@ -54,14 +57,15 @@ Tensor *tensor_new(long ndim, const long *shape) {
     if (ndim > 8) return NULL;
     Tensor *t = malloc(sizeof(Tensor));
     if (t == NULL) return NULL;
-    long size = 1;
+    long size = 1, fits = 1;
     t->ndim = ndim;
     for (long d = ndim - 1; d >= 0; d--) {
         t->shape[d] = shape[d];
         t->stride[d] = size;
-        size *= shape[d];
+        fits = fits && shape[d] >= 0 && shape[d] <= MOST && size <= MOST;
+        size *= fits ? shape[d] : 0;
     }
-    t->data = malloc(size * sizeof(float));
+    t->data = fits ? malloc(size * sizeof(float)) : NULL;
     if (t->data == NULL) {
         free(t);
         return NULL;
@@ -125,22 +129,20 @@ def empty(*size):
 
 
 if __name__ == "__main__":
-
-    def alive():
-        return ctypes.c_long.in_dll(library, "alive").value
-
     x = empty(2, 3)
     print(tuple(x.shape), x.stride())  # -> (2, 3) (3, 1)
+    alive = ctypes.c_long.in_dll(library, "alive")  # here: a count in C
     sizes = [empty(1000, n) for n in range(50)]
-    print("alive:", alive(), "of", len(sizes) + 1)  # here: a count in C
+    print("alive:", alive.value, "of", len(sizes) + 1)  # here: the same
     # -> alive: 51 of 51
     sizes = None
-    print("alive:", alive())  # here: the same
+    print("alive:", alive.value)  # here: the same
     # -> alive: 1
-    for size in ((1,) * 9, (1 << 30, 1 << 30)):  # too many dimensions, too much memory
+    for size in ((1,) * 9, (1 << 30, 1 << 30), (1 << 40, 1 << 40)):  # too many, too much, too long
         try:
             empty(*size)  # here: PyTorch has no limit of 8
         except RuntimeError as error:
             print(error)
+            # -> C gave no tensor
             # -> C gave no tensor
             # -> C gave no tensor

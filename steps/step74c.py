@@ -1,27 +1,23 @@
-"""Step 74c: Views, and who frees the memory
+"""Step 74c: add, with strides and with errors
 
-A view is another struct with the same numbers. Who frees them? If a view does, too, they are freed
-twice, and the process ends. If the tensor frees them while a view still lives, the view reads
-memory that holds something else by now.
+A function in C that adds two tensors has to answer four questions before it may loop:
 
-So only the tensor that made the memory owns it: the field `owns` says so. And a view keeps its
-owner alive, by a reference in Python:
+    device   a number, CPU or CUDA        shape     the same in both
+    memory   malloc may give NULL         strides   each operand has its own
 
-    x     owns 1   data ---.
-    ^                       >-->  1 2 3 4 5 6         freed with x, and x stays while y has it
-    base                   |
-    y     owns 0   data ---'
+It is easy to get one of them wrong. A device that is a text, compared by device == "cuda": in C
+that compares two addresses, and the same word may stand at two of them. A loop over data[i] that
+ignores strides: x + x.T is x + x. And exit(1) on an error, which ends Python and all of your work.
 
-as_strided copies the struct and writes other sizes and strides into it; data + offset is where its
-first element lies. With that, all of topic 69 is at hand, and no number is moved.
+Here C writes what is wrong into `message` and gives NULL. (tensor_new and as_strided write theirs
+first, in case they fail.) `owned` makes a RuntimeError of NULL. The loop is that of step 73.
 
-The trap: y = x.transpose(0, 1) looks like six numbers, and keeps all of x (step 70a).
+The trap: names in C are global. Had the text been called `error`, the linker would have taken the
+function of that name in the C library for it, and snprintf would have written into code: a crash.
+PyTorch's names stand in a namespace, and its errors are C++ exceptions, turned into Python's.
 
-PyTorch counts instead: the memory is a struct of its own, StorageImpl, with the number of tensors
-that refer to it, and the last one frees it. NumPy does as we do: array.base.
-
-Changed: SOURCE, CTensor. New: as_strided, Tensor.transpose.
-Try: leave out `out.base = input`. What does the row read after x is gone?
+Changed: SOURCE, CTensor, owned. New: add in C, Tensor.__add__.
+Try: leave out the question for the shapes. What is the sum of 3 and 6 numbers, and of 6 and 3?
 """
 
 import ctypes
@@ -31,13 +27,19 @@ import tempfile
 import weakref
 
 SOURCE = """
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct {
     float *data;
-    long ndim, shape[8], stride[8], owns;
+    long ndim, shape[8], stride[8], owns, device;
 } Tensor;
 
+#define MOST (1L << 30)  /* MOST * MOST numbers of 4 bytes: their bytes still fit into a long */
+
+enum { CPU, CUDA };  /* names for 0 and 1 */
+
+char message[100];
 long alive = 0;
 
 void tensor_free(Tensor *t) {
@@ -49,18 +51,21 @@ void tensor_free(Tensor *t) {
 }
 
 Tensor *tensor_new(long ndim, const long *shape) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
     if (ndim > 8) return NULL;
     Tensor *t = malloc(sizeof(Tensor));
     if (t == NULL) return NULL;
-    long size = 1;
+    long size = 1, fits = 1;
     t->ndim = ndim;
     t->owns = 1;
+    t->device = CPU;
     for (long d = ndim - 1; d >= 0; d--) {
         t->shape[d] = shape[d];
         t->stride[d] = size;
-        size *= shape[d];
+        fits = fits && shape[d] >= 0 && shape[d] <= MOST && size <= MOST;
+        size *= fits ? shape[d] : 0;
     }
-    t->data = malloc(size * sizeof(float));
+    t->data = fits ? malloc(size * sizeof(float)) : NULL;
     if (t->data == NULL) {
         free(t);
         return NULL;
@@ -70,6 +75,7 @@ Tensor *tensor_new(long ndim, const long *shape) {
 }
 
 Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *stride, long offset) {
+    snprintf(message, 100, "no memory, or more than 8 dimensions");
     if (ndim > 8) return NULL;
     Tensor *view = malloc(sizeof(Tensor));
     if (view == NULL) return NULL;
@@ -83,6 +89,33 @@ Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *st
     }
     return view;
 }
+
+Tensor *add(const Tensor *a, const Tensor *b) {
+    if (a->device != CPU || b->device != CPU) {
+        snprintf(message, 100, "both tensors must be on the cpu");
+        return NULL;
+    }
+    int same = a->ndim == b->ndim;
+    for (long d = 0; same && d < a->ndim; d++) same = a->shape[d] == b->shape[d];
+    if (!same) {
+        snprintf(message, 100, "the shapes of a and b must match");
+        return NULL;
+    }
+    Tensor *out = tensor_new(a->ndim, a->shape);
+    if (out == NULL) return NULL;
+    long size = 1;
+    for (long d = 0; d < a->ndim; d++) size *= a->shape[d];
+    for (long i = 0; i < size; i++) {
+        long rest = i, place_a = 0, place_b = 0;
+        for (long d = a->ndim - 1; d >= 0; d--) {
+            place_a += rest % a->shape[d] * a->stride[d];
+            place_b += rest % a->shape[d] * b->stride[d];
+            rest /= a->shape[d];
+        }
+        out->data[i] = a->data[place_a] + b->data[place_b];
+    }
+    return out;
+}
 """
 
 
@@ -95,6 +128,7 @@ class CTensor(ctypes.Structure):
         ("shape", ctypes.c_long * 8),
         ("stride", ctypes.c_long * 8),
         ("owns", ctypes.c_long),
+        ("device", ctypes.c_long),
     ]
 
 
@@ -114,6 +148,8 @@ library.tensor_free.argtypes = [ctypes.c_void_p]
 addresses = [ctypes.c_void_p] * 2
 library.as_strided.argtypes = [ctypes.c_void_p, ctypes.c_long, *addresses, ctypes.c_long]
 library.as_strided.restype = ctypes.POINTER(CTensor)
+library.add.argtypes = addresses
+library.add.restype = ctypes.POINTER(CTensor)
 
 
 class Tensor:
@@ -128,7 +164,10 @@ class Tensor:
 
     def tolist(self):
         """The elements as nested lists."""
-        return nested(self.c, 0, 0)
+        if not self.shape:
+            return self.c.data[0]
+        places = [i * self.c.stride[0] for i in range(self.shape[0])]
+        return [as_strided(self, self.shape[1:], self.stride()[1:], i).tolist() for i in places]
 
     def transpose(self, dim0, dim1):
         """A view with two dimensions exchanged."""
@@ -137,19 +176,15 @@ class Tensor:
             numbers[dim0], numbers[dim1] = numbers[dim1], numbers[dim0]
         return as_strided(self, shape, stride, 0)
 
-
-def nested(c, dim, place):
-    """The elements from a place in memory on, along dimension dim and those behind it."""
-    if dim == c.ndim:
-        return c.data[place]
-    places = [place + i * c.stride[dim] for i in range(c.shape[dim])]
-    return [nested(c, dim + 1, each) for each in places]
+    def __add__(self, other):
+        return owned(library.add(ctypes.byref(self.c), ctypes.byref(other.c)))
 
 
 def owned(pointer):
     """A Tensor that frees the struct of C when it is not needed any more."""
     if not pointer:
-        raise RuntimeError("C gave no tensor")
+        message = (ctypes.c_char * 100).in_dll(library, "message")
+        raise RuntimeError(message.value.decode())
     out = Tensor()
     out.c = pointer.contents
     weakref.finalize(out, library.tensor_free, pointer)
@@ -162,9 +197,9 @@ def empty(*size):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     out = empty(*shape)
@@ -182,18 +217,19 @@ def as_strided(input, size, stride, storage_offset):
 
 
 if __name__ == "__main__":
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    y = x.transpose(0, 1)
-    print(y.tolist(), y.stride())  # -> [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]] (1, 3)
-    row = as_strided(x, (3,), (1,), 3)
-    x = y = None
-    others = [tensor([float(i)] * 6) for i in range(20)]  # they take what memory is free
-    print("the row is still there:", row.tolist())
-    # -> the row is still there: [4.0, 5.0, 6.0]
-
-    alive = ctypes.c_long.in_dll(library, "alive")  # here: C
-    print("alive:", alive.value, "with", len(others), "others")  # here: C
-    # -> alive: 21 with 20 others
-    row = None
-    print("alive:", alive.value)  # here: C
-    # -> alive: 20
+    x = tensor([[1.0, 2.0], [3.0, 4.0]])
+    print((x + x).tolist(), (x + x.transpose(0, 1)).tolist())
+    # -> [[2.0, 4.0], [6.0, 8.0]] [[2.0, 5.0], [5.0, 8.0]]
+    three, six = tensor([1.0] * 3), tensor([1.0] * 6)
+    for a, b in ((three, six), (six, three)):
+        try:
+            print((a + b).tolist())
+        except RuntimeError:
+            print("refused")
+            # -> refused
+            # -> refused
+    x.c.device = 1  # here: PyTorch needs a GPU for that
+    try:
+        print((x + x).tolist())  # here: the same
+    except RuntimeError as error:
+        print(error)  # -> both tensors must be on the cpu

@@ -1,23 +1,25 @@
-"""Step 74d: add, with strides and with errors
+"""Step 74d: A family in C, and a picture
 
-A function in C that adds two tensors has to answer four questions before it may loop:
+sub, mul and <= differ from add in one character, and would be 25 lines each. In Python a table made
+the classes (step 72a). In C a macro does: the compiler puts its text in for each OPERATION, so a
+line is an operation. (The backslashes join the macro's lines.)
 
-    device   a number, CPU or CUDA        shape     the same in both
-    memory   malloc may give NULL         strides   each operand has its own
+What they share are two functions. `output` compares the shapes from the last dimension on. `place`
+is the formula of the strides, and adds nothing for a size of 1: such sizes, and missing dimensions,
+are broadcast, as if their stride were 0 (step 69e).
 
-It is easy to get one of them wrong. A device that is a text, compared by device == "cuda": in C
-that compares two addresses, and the same word may stand at two of them. A loop over data[i] that
-ignores strides: x + x.T is x + x. And exit(1) on an error, which ends Python and all of your work.
+The picture is made of these four. For each point c of a plane, z begins at c, and z * z + c is
+computed 27 times; where z stays small, c is in the Mandelbrot set. A row of 50 real parts and a
+column of 13 imaginary parts broadcast to all points, and C does the rest. PyTorch prints the same.
 
-Here C writes what is wrong into `message` and gives NULL. `owned` sees each pointer, and makes a
-RuntimeError of it. The loop is that of step 73.
+The trap: a macro is text. SQUARE(x) defined as x * x makes a + b * a + b of SQUARE(a + b).
 
-The trap: names in C are global. Had the text been called `error`, the linker would have taken the
-function of that name in the C library for it, and snprintf would have written into code: a crash.
-PyTorch's names stand in a namespace, and its errors are C++ exceptions, turned into Python's.
+What you have: a tensor in C, with views, errors and a family. PyTorch's has gradients, all types of
+elements, loops for all cores, and GPUs.
 
-Changed: SOURCE, CTensor, owned. New: add in C, Tensor.__add__.
-Try: leave out the question for the shapes. What is the sum of 3 and 6 numbers, and of 6 and 3?
+Changed: SOURCE. New: operator; OPERATION, output and place in C.
+Try: add a fifth line, OPERATION(truediv, x / y), and its name to the last loop. What is
+tensor(1.0) / tensor(0.0)?
 """
 
 import ctypes
@@ -35,7 +37,9 @@ typedef struct {
     long ndim, shape[8], stride[8], owns, device;
 } Tensor;
 
-enum { CPU, CUDA };
+#define MOST (1L << 30)  /* MOST * MOST numbers of 4 bytes: their bytes still fit into a long */
+
+enum { CPU, CUDA };  /* names for 0 and 1 */
 
 char message[100];
 long alive = 0;
@@ -53,16 +57,17 @@ Tensor *tensor_new(long ndim, const long *shape) {
     if (ndim > 8) return NULL;
     Tensor *t = malloc(sizeof(Tensor));
     if (t == NULL) return NULL;
-    long size = 1;
+    long size = 1, fits = 1;
     t->ndim = ndim;
     t->owns = 1;
     t->device = CPU;
     for (long d = ndim - 1; d >= 0; d--) {
         t->shape[d] = shape[d];
         t->stride[d] = size;
-        size *= shape[d];
+        fits = fits && shape[d] >= 0 && shape[d] <= MOST && size <= MOST;
+        size *= fits ? shape[d] : 0;
     }
-    t->data = malloc(size * sizeof(float));
+    t->data = fits ? malloc(size * sizeof(float)) : NULL;
     if (t->data == NULL) {
         free(t);
         return NULL;
@@ -87,32 +92,52 @@ Tensor *as_strided(const Tensor *t, long ndim, const long *shape, const long *st
     return view;
 }
 
-Tensor *add(const Tensor *a, const Tensor *b) {
+Tensor *output(const Tensor *a, const Tensor *b) {
     if (a->device != CPU || b->device != CPU) {
         snprintf(message, 100, "both tensors must be on the cpu");
         return NULL;
     }
-    int same = a->ndim == b->ndim;
-    for (long d = 0; same && d < a->ndim; d++) same = a->shape[d] == b->shape[d];
-    if (!same) {
-        snprintf(message, 100, "the shapes of a and b must match");
-        return NULL;
-    }
-    Tensor *out = tensor_new(a->ndim, a->shape);
-    if (out == NULL) return NULL;
-    long size = 1;
-    for (long d = 0; d < a->ndim; d++) size *= a->shape[d];
-    for (long i = 0; i < size; i++) {
-        long rest = i, place_a = 0, place_b = 0;
-        for (long d = a->ndim - 1; d >= 0; d--) {
-            place_a += rest % a->shape[d] * a->stride[d];
-            place_b += rest % a->shape[d] * b->stride[d];
-            rest /= a->shape[d];
+    long shape[8], ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    for (long d = 0; d < ndim; d++) {  /* d counts from the last dimension */
+        long m = d < a->ndim ? a->shape[a->ndim - 1 - d] : 1;
+        long n = d < b->ndim ? b->shape[b->ndim - 1 - d] : 1;
+        if (m != n && m != 1 && n != 1) {
+            snprintf(message, 100, "the shapes of a and b must match");
+            return NULL;
         }
-        out->data[i] = a->data[place_a] + b->data[place_b];
+        shape[ndim - 1 - d] = m == 1 ? n : m;
     }
-    return out;
+    return tensor_new(ndim, shape);
 }
+
+long place(const Tensor *t, const Tensor *out, long i) {
+    long found = 0;
+    for (long d = 1; d <= t->ndim; d++) {
+        long index = i % out->shape[out->ndim - d];
+        i /= out->shape[out->ndim - d];
+        if (t->shape[t->ndim - d] > 1) found += index * t->stride[t->ndim - d];
+    }
+    return found;
+}
+
+#define OPERATION(name, formula)                                     \
+    Tensor *name(const Tensor *a, const Tensor *b) {                  \
+        Tensor *out = output(a, b);                                   \
+        if (out == NULL) return NULL;                                 \
+        long size = 1;                                                \
+        for (long d = 0; d < out->ndim; d++) size *= out->shape[d];   \
+        for (long i = 0; i < size; i++) {                             \
+            float x = a->data[place(a, out, i)];                      \
+            float y = b->data[place(b, out, i)];                      \
+            out->data[i] = formula;                                   \
+        }                                                             \
+        return out;                                                   \
+    }
+
+OPERATION(add, x + y)
+OPERATION(sub, x - y)
+OPERATION(mul, x * y)
+OPERATION(le, x <= y)
 """
 
 
@@ -145,8 +170,6 @@ library.tensor_free.argtypes = [ctypes.c_void_p]
 addresses = [ctypes.c_void_p] * 2
 library.as_strided.argtypes = [ctypes.c_void_p, ctypes.c_long, *addresses, ctypes.c_long]
 library.as_strided.restype = ctypes.POINTER(CTensor)
-library.add.argtypes = addresses
-library.add.restype = ctypes.POINTER(CTensor)
 
 
 class Tensor:
@@ -161,7 +184,10 @@ class Tensor:
 
     def tolist(self):
         """The elements as nested lists."""
-        return nested(self.c, 0, 0)
+        if not self.shape:
+            return self.c.data[0]
+        places = [i * self.c.stride[0] for i in range(self.shape[0])]
+        return [as_strided(self, self.shape[1:], self.stride()[1:], i).tolist() for i in places]
 
     def transpose(self, dim0, dim1):
         """A view with two dimensions exchanged."""
@@ -169,17 +195,6 @@ class Tensor:
         for numbers in (shape, stride):
             numbers[dim0], numbers[dim1] = numbers[dim1], numbers[dim0]
         return as_strided(self, shape, stride, 0)
-
-    def __add__(self, other):
-        return owned(library.add(ctypes.byref(self.c), ctypes.byref(other.c)))
-
-
-def nested(c, dim, place):
-    """The elements from a place in memory on, along dimension dim and those behind it."""
-    if dim == c.ndim:
-        return c.data[place]
-    places = [place + i * c.stride[dim] for i in range(c.shape[dim])]
-    return [nested(c, dim + 1, each) for each in places]
 
 
 def owned(pointer):
@@ -199,9 +214,9 @@ def empty(*size):
 
 
 def tensor(data):
-    """A new tensor with the numbers of nested lists."""
+    """A new tensor with the numbers of nested lists, all of one length at each depth."""
     shape, level = [], [data]
-    while isinstance(level[0], list):
+    while level and isinstance(level[0], list):
         shape.append(len(level[0]))
         level = [item for row in level for item in row]
     out = empty(*shape)
@@ -218,26 +233,42 @@ def as_strided(input, size, stride, storage_offset):
     return out
 
 
+def operator(name):
+    """Attach the operation of C of this name to Tensor."""
+    function = getattr(library, name)
+    function.argtypes, function.restype = addresses, ctypes.POINTER(CTensor)
+
+    def method(self, other):
+        return owned(function(ctypes.byref(self.c), ctypes.byref(other.c)))
+
+    setattr(Tensor, f"__{name}__", method)
+
+
+for each in ("add", "sub", "mul", "le"):
+    operator(each)
+
+
 if __name__ == "__main__":
-    x = tensor([[1.0, 2.0], [3.0, 4.0]])
-    print((x + x).tolist(), (x + x.transpose(0, 1)).tolist())
-    # -> [[2.0, 4.0], [6.0, 8.0]] [[2.0, 5.0], [5.0, 8.0]]
-    three, six = tensor([1.0] * 3), tensor([1.0] * 6)
-    for a, b in ((three, six), (six, three)):
-        try:
-            print((a + b).tolist())
-        except RuntimeError:
-            print("refused")
-            # -> refused
-            # -> refused
-    x.c.device = 1  # here: PyTorch needs a GPU for that
-    try:
-        print((x + x).tolist())  # here: the same
-    except RuntimeError as error:
-        print(error)
-        # -> both tensors must be on the cpu
-    try:
-        as_strided(three, (1,) * 9, (1,) * 9, 0)  # here: PyTorch has room for more
-    except RuntimeError as error:
-        print(error)
-        # -> no memory, or more than 8 dimensions
+    # z -> z * z + c, for each c of the plane at once: where does z stay small?
+    re_c = tensor([[-2.0 + 2.6 * i / 49 for i in range(50)]])  # [1, 50]
+    im_c = tensor([[-1.1 + 2.2 * i / 12] for i in range(13)])  # [13, 1]
+    re, im, four = re_c, im_c, tensor(4.0)
+    steps = re_c * tensor(0.0) + im_c * tensor(0.0)
+    for _ in range(27):
+        re, im = re * re - im * im + re_c, re * im + re * im + im_c
+        steps = steps + (re * re + im * im <= four)
+    for row in steps.tolist():
+        print("".join(" .:-=+*#%@"[int(n) // 3] for n in row))
+        # ->                                  .*...
+        # ->                               ....:-=:...
+        # ->                          ......::=@@@@-:......
+        # ->                  .........:#@@@@@@@@@@@@@@*@@:..
+        # ->            ...%:.:-:..::-*@@@@@@@@@@@@@@@@@@@@*.
+        # ->        .....::=+@@@@@@@=@@@@@@@@@@@@@@@@@@@@@*:.
+        # -> @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@=:...
+        # ->        .....::=+@@@@@@@=@@@@@@@@@@@@@@@@@@@@@*:.
+        # ->            ...%:.:-:..::-*@@@@@@@@@@@@@@@@@@@@*.
+        # ->                  .........:#@@@@@@@@@@@@@@*@@:..
+        # ->                          ......::=@@@@-:......
+        # ->                               ....:-=:...
+        # ->                                  .*...

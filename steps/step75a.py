@@ -27,11 +27,11 @@ import numpy as np
 
 import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.functional import mse_loss
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, rand, randn
+from tinytorch.optim.sgd import SGD
 
 
 class Module:
@@ -221,14 +221,12 @@ if __name__ == "__main__":
     target = (x[:, :1] * x[:, 1:2]).relu()  # no line: the last layer alone cannot learn it
 
     def train(net):
+        optimizer = SGD(net.parameters(), lr=0.05)
         for _ in range(300):
             loss = mse_loss(net(x), target)
-            for p in net.parameters():
-                p.grad = None
+            optimizer.zero_grad()
             loss.backward()
-            with no_grad():
-                for p in net.parameters():
-                    p -= 0.05 * p.grad
+            optimizer.step()
         return f"{len(list(net.parameters()))} parameters, loss {loss.item():.2f}"
 
     for make in (list, ModuleList):

@@ -1,45 +1,46 @@
-"""Step 75c: Another type, and the same parameters
+"""Step 75c: A state that fits in part
 
-x.to(float64) is another tensor, and leaves x as it was (step 61e). A network that is brought to
-another type in that way gets new parameters:
+A network has learned to read ten digits. Another one is to say whether a digit is odd, and only 50
+images are labelled. The body of the first one knows strokes and corners and is wanted; its head,
+the last layer, has ten outputs and is of no use. But load_state_dict of step 48b takes all or
+nothing: a name that differs is an error. Mostly that is good, since a mistyped name would leave a
+layer at random. Here it is in the way.
 
-    for each linear layer:   layer.weight = Parameter(layer.weight.detach().to(float64))
+Two things can differ:
 
-But the optimizer was made before, and holds the old ones. It finds no gradients there and moves
-nothing: in the demo the loss stays at 10.27.
+    missing_keys      names of the network that the file does not have     they stay as they are
+    unexpected_keys   names of the file that the network does not have     they are not used
 
-So Module.to changes what the parameters hold, and not which objects they are:
+strict=True, the default, raises an error that names both. strict=False loads what fits, and returns
+the two lists. A value of another size is an error either way.
 
-    net ---- Parameter ---- array [float32]        p.data = p.data.to(float64)
-                |                                  the object stays, for all who hold it;
-    optimizer --'        -> array [float64]        its array is another one
+After twenty passes through the 50 images, the network is right for 89 and 90 % of 697 others, from
+two starts of its head. With a body of random numbers it is 84 and 85 %. (The body has to suit the
+task: one that had learned 0 to 4 was worse than a random one for 5 to 9, when we tried.)
 
-p.data is the same memory without a history, like p.detach(). Setting it gives p other elements. A
-gradient that waits is brought along, since it has to fit. _apply does this for any function of a
-tensor, in all parts.
+The trap: a prefix. A network inside of another one has the names "body.0.weight"; strict=False then
+loads nothing, without an error. So look at the lists.
 
-No optimizer holds buffers, so they may be new tensors. A counter of batches is a buffer of integers
-and has to go on counting by ones, so `to` leaves it as it is.
+PyTorch returns the same two lists, under these names.
 
-The trap: Tensor.to returns, Module.to changes. `net.to(float64)` alone is enough; `x.to(float64)`
-alone does nothing.
-
-PyTorch: net.to(dtype), net.to(device), net.half(), net.double() are all calls of _apply.
-
-New: Module._apply, Module.to.
-Try: loop over self._parameters.items(), and put a Parameter(fn(p.data)) there. Who notices?
+Changed: Module.load_state_dict. New: IncompatibleKeys.
+Try: begin all names of the state with "net.", as the trap says. What are the shares of the loaded?
 """
+
+import pathlib
+from collections import namedtuple
 
 import numpy as np
 
 import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-from tinytorch.core.dtype import float16, float64, int64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.functional import mse_loss
+from tinytorch.nn.functional import cross_entropy
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.random import manual_seed, rand, randn
-from tinytorch.optim.sgd import SGD
+from tinytorch.ops.random import manual_seed, rand, randperm
+from tinytorch.optim.adam import AdamW
+
+IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
 
 class Module:
@@ -139,39 +140,29 @@ class Module:
         """The network is used from now on, not trained."""
         return self.train(False)
 
-    def _apply(self, fn):
-        """Replace what the parameters and their gradients hold, and the buffers, by fn of them."""
-        for _, child in self.named_children():
-            child._apply(fn)
-        for p in self._parameters.values():
-            if p is not None:
-                p.data = fn(p.data)
-                if p.grad is not None:
-                    p.grad = fn(p.grad)
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = fn(buffer)
-        return self
-
-    def to(self, dtype):
-        """Bring this module to another float type. Integers stay what they are."""
-        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
-
     def state_dict(self):
         """All parameters and buffers by their paths, outside of the graph. They share the memory:
         copy.deepcopy what has to stay as it is."""
         return {path: member.detach() for path, member in self.named_members()}
 
-    def load_state_dict(self, state_dict):
-        """Take over the values of a state_dict. Names and shapes have to be the same."""
+    def load_state_dict(self, state_dict, strict=True):
+        """Take over the values of a state_dict; the names that differ are the answer.
+
+        With strict they are an error. Shapes have to be the same.
+        """
         members = dict(self.named_members())
-        if members.keys() != state_dict.keys():
-            raise RuntimeError(f"other names: {sorted(members.keys() ^ state_dict.keys())}")
+        missing = [path for path in members if path not in state_dict]
+        unexpected = [path for path in state_dict if path not in members]
+        if strict and (missing or unexpected):
+            raise RuntimeError(f"Missing key(s): {missing}, unexpected key(s): {unexpected}")
         for path, member in members.items():
+            if path in missing:
+                continue
             value = state_dict[path]
             if value.shape != member.shape:
                 raise RuntimeError(f"size mismatch for {path}: {value.shape}, not {member.shape}")
             np.copyto(member.array, value.array)
+        return IncompatibleKeys(missing, unexpected)
 
     def extra_repr(self):
         """What a module shows of itself between the brackets."""
@@ -268,43 +259,50 @@ class ModuleDict(Module):
 
 
 if __name__ == "__main__":
+    packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
+    table = np.loadtxt(packed, delimiter=",", dtype=np.float32)
+    images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
+    odd = digits % 2
+
+    def reader(classes):
+        """A body of two layers, "0", and a head, "1"."""
+        body = Sequential(Linear(64, 64), ReLU(), Linear(64, 32), ReLU())
+        return Sequential(body, Linear(32, classes))
+
+    def learn(net, x, t, epochs):
+        optimizer = AdamW(net.parameters(), lr=0.003)
+        for _ in range(epochs):
+            for rows in randperm(len(x)).split(20):
+                loss = cross_entropy(net(x[rows]), t[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
     manual_seed(0)
-    x = randn(64, 4).to(float64)
-    target = x.sum(1, keepdim=True) * 1.5
+    old = reader(10)
+    learn(old, images[:1000], digits[:1000], 10)
+    state = {name: value for name, value in old.state_dict().items() if name[0] == "0"}
+    state["note"] = tensor(1.0)
 
-    def by_hand(net):
-        for layer in (net[0], net[2]):
-            layer.weight = Parameter(layer.weight.detach().to(float64))
-            layer.bias = Parameter(layer.bias.detach().to(float64))
+    for begun in (False, True):
+        shares = []
+        for seed in (1, 2):
+            manual_seed(seed)
+            net = reader(2)
+            if begun:
+                keys = net.load_state_dict(state, strict=False)
+            learn(net, images[1000:1050], odd[1000:1050], 20)
+            right = (net(images[1100:]).argmax(1) == odd[1100:]).sum().item()
+            shares.append(f"{right / 697:.0%}")
+        print(f"loaded: {begun},", *shares)
+        # -> loaded: False, 84% 85%
+        # -> loaded: True, 89% 90%
+    print(keys.missing_keys, keys.unexpected_keys)  # -> ['1.weight', '1.bias'] ['note']
 
-    def losses(change):
-        """The losses before and after 100 steps of an optimizer that was made before the change."""
-        manual_seed(1)
-        net = Sequential(Linear(4, 16), ReLU(), Linear(16, 1))
-        optimizer = SGD(net.parameters(), lr=0.05)
-        change(net)
-        found = []
-        for _ in range(101):
-            loss = mse_loss(net(x), target)
-            found.append(round(loss.item(), 2))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return found[0], found[-1]
-
-    print("new parameters: ", *losses(by_hand))  # -> new parameters:  10.27 10.27
-    print("the same objects:", *losses(lambda net: net.to(float64)))
-    # -> the same objects: 10.27 0.06
-
-    net = Sequential(Linear(100, 100))
-    net.register_buffer("seen", tensor(7))
-    net.register_buffer("mean", tensor([0.5]))
-    weight = net[0].weight
-    net(randn(2, 100)).sum().backward()
-    for dtype in (float64, float16):
-        net.to(dtype)
-        size = weight.numel() * weight.dtype.itemsize
-        same = net[0].weight is weight and weight.grad.dtype is dtype and net.mean.dtype is dtype
-        print(f"{size} bytes, all as {dtype}: {same}, the counter: {net.seen.dtype is int64}")
-        # -> 80000 bytes, all as tinytorch.float64: True, the counter: True
-        # -> 20000 bytes, all as tinytorch.float16: True, the counter: True
+    for wrong, strict in ((state, True), ({"1.bias": tensor([1.0])}, False)):
+        try:
+            net.load_state_dict(wrong, strict=strict)
+        except RuntimeError as error:
+            print("1.weight" in str(error), "size mismatch" in str(error))
+            # -> True False
+            # -> False True

@@ -1,30 +1,31 @@
-"""Step 75d: A state that fits in part
+"""Step 75d: Hooks: looking into a network
 
-A network has learned to read ten digits. Another one is to say whether a digit is odd, and only 50
-images are labelled. The body of the first one knows strokes and corners and is wanted; its head,
-the last layer, has ten outputs and is of no use. But load_state_dict of step 48b takes all or
-nothing: a name that differs is an error. Mostly that is good, since a mistyped name would leave a
-layer at random. Here it is in the way.
+A network of twelve layers learns nothing. Where does the signal get lost? Step 44 computed layer by
+layer to find out. A Sequential, or another person's network, has no place for a print. But each
+part is called, and Module.__call__ is ours:
 
-Two things can differ:
+    x --> pre-hooks(module, args) --> forward --> hooks(module, args, output) --> y
 
-    missing_keys      names of the network that the file does not have     they stay as they are
-    unexpected_keys   names of the file that the network does not have     they are not used
+A *forward hook* is a function that is registered at one module. It sees each output; what it
+returns, unless it is None, takes the output's place. A *pre-hook* sees the arguments before, and
+may replace them.
 
-strict=True, the default, raises an error that names both. strict=False loads what fits, and returns
-the two lists. A value of another size is an error either way.
+register_forward_hook returns a handle, and handle.remove() takes the hook away again. The handle is
+the key in the dictionary, so one function may be registered twice. The call walks a copy of the
+hooks, so that one may remove itself.
 
-After twenty passes through the 50 images, the network is right for 89 and 90 % of 697 others, from
-two starts of its head. With a body of random numbers it is 84 and 85 %. (The body has to suit the
-task: one that had learned 0 to 4 was worse than a random one for 5 to 9, when we tried.)
+First the demo looks: the spread of the signal falls from 0.35 after one layer to 0.04 after twelve,
+where little more than the biases is left. Then it changes: in a network that reads digits, a hook
+sets one of 16 hidden units to 0, each in turn. One costs 47 % of the answers, four cost none.
 
-The trap: a prefix. A network inside of another one has the names "body.0.weight"; strict=False then
-loads nothing, without an error. So look at the lists.
+The trap: net.forward(x) computes the same, and calls no hook of net. So write net(x). And
+a hook that is not removed stays for the life of the network.
 
-PyTorch returns the same two lists, under these names.
+PyTorch: the same names. (Gradients have hooks too: register_full_backward_hook.)
 
-Changed: Module.load_state_dict. New: IncompatibleKeys.
-Try: begin all names of the state with "net.", as the trap says. What are the shares of the loaded?
+Changed: Module.__init__, Module.__call__. New: RemovableHandle, Module.register_forward_pre_hook,
+Module.register_forward_hook.
+Try: take out handle.remove() in the loop over the units. What does the last unit cost now?
 """
 
 import pathlib
@@ -37,10 +38,21 @@ import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.functional import cross_entropy
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.random import manual_seed, rand, randperm
+from tinytorch.ops.random import manual_seed, rand, randn
 from tinytorch.optim.adam import AdamW
 
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
+
+
+class RemovableHandle:
+    """A registered hook, which remove() takes away."""
+
+    def __init__(self, hooks, hook):
+        self.hooks = hooks
+        hooks[self] = hook
+
+    def remove(self):
+        self.hooks.pop(self, None)
 
 
 class Module:
@@ -50,6 +62,7 @@ class Module:
     def __init__(self):
         vars(self).update(_parameters={}, _buffers={}, _modules={})
         self.training = True
+        self._forward_pre_hooks, self._forward_hooks = {}, {}  # {handle: hook}
 
     def _store_of(self, name):
         """Which of the three dictionaries has a member of this name, or None.
@@ -95,7 +108,23 @@ class Module:
         self._register("_parameters", name, param)
 
     def __call__(self, *args):
-        return self.forward(*args)
+        for hook in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args)
+            if answer is not None:
+                args = answer if isinstance(answer, tuple) else (answer,)  # one argument alone
+        output = self.forward(*args)
+        for hook in list(self._forward_hooks.values()):
+            answer = hook(self, args, output)
+            output = output if answer is None else answer
+        return output
+
+    def register_forward_pre_hook(self, hook):
+        """Call hook(module, args) before each forward; what it returns takes the place of args."""
+        return RemovableHandle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook):
+        """Call hook(module, args, output) after each forward; what it returns is the output."""
+        return RemovableHandle(self._forward_hooks, hook)
 
     def register_buffer(self, name, tensor):
         """Make `tensor` a member that belongs to the state, but is not learned."""
@@ -139,24 +168,6 @@ class Module:
     def eval(self):
         """The network is used from now on, not trained."""
         return self.train(False)
-
-    def _apply(self, fn):
-        """Replace what the parameters and their gradients hold, and the buffers, by fn of them."""
-        for _, child in self.named_children():
-            child._apply(fn)
-        for p in self._parameters.values():
-            if p is not None:
-                p.data = fn(p.data)
-                if p.grad is not None:
-                    p.grad = fn(p.grad)
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = fn(buffer)
-        return self
-
-    def to(self, dtype):
-        """Bring this module to another float type. Integers stay what they are."""
-        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
     def state_dict(self):
         """All parameters and buffers by their paths, outside of the graph. They share the memory:
@@ -277,58 +288,46 @@ class ModuleDict(Module):
 
 
 if __name__ == "__main__":
+    manual_seed(0)
+    deep = Sequential(*[Sequential(Linear(64, 64), ReLU()) for _ in range(12)])
+    spreads = []
+
+    def note(module, args, output):
+        spreads.append(round(output.std().item(), 2))
+
+    for _, layer in deep.named_children():
+        layer.register_forward_hook(note)
+    deep(randn(100, 64))
+    print(spreads[:4], "...", spreads[-1])  # -> [0.35, 0.14, 0.07, 0.05] ... 0.04
+
     packed = pathlib.Path(__file__).parent / "../tinytorch/datasets/digits.csv.gz"
     table = np.loadtxt(packed, delimiter=",", dtype=np.float32)
     images, digits = tensor(table[:, :64] / 16), tensor(table[:, 64].astype(np.int64))
-    odd = digits % 2
+    net = Sequential(Linear(64, 16), ReLU(), Linear(16, 10))
+    optimizer = AdamW(net.parameters(), lr=0.01)
+    for _ in range(200):
+        loss = cross_entropy(net(images[:1400]), digits[:1400])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
-    class Reader(Module):
-        """A body of two layers, and a head."""
+    def right():
+        return (net(images[1400:]).argmax(1) == digits[1400:]).sum().item() / 397
 
-        def __init__(self, classes):
-            super().__init__()
-            self.body = Sequential(Linear(64, 64), ReLU(), Linear(64, 32), ReLU())
-            self.head = Linear(32, classes)
+    def without(unit):
+        """A hook that sets one unit to 0."""
+        kept = tensor([float(i != unit) for i in range(16)])
+        return lambda module, args, output: output * kept
 
-        def forward(self, x):
-            return self.head(self.body(x))
+    whole, costs = right(), []
+    for unit in range(16):
+        handle = net[1].register_forward_hook(without(unit))
+        costs.append(f"{whole - right():.0%}")
+        handle.remove()
+    print(f"{whole:.0%} are right. What each unit costs:", *costs)
+    # -> 90% are right. What each unit costs: 6% 15% 16% 5% 0% 47% 27% 0% 11% 0% 20% 4% 4% 7% 18% 0%
 
-    def learn(net, x, t, epochs):
-        optimizer = AdamW(net.parameters(), lr=0.003)
-        for _ in range(epochs):
-            order = randperm(len(x))
-            for start in range(0, len(x), 20):
-                rows = order[start : start + 20]
-                loss = cross_entropy(net(x[rows]), t[rows])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-
-    manual_seed(0)
-    old = Reader(10)
-    learn(old, images[:1000], digits[:1000], 10)
-    state = {name: value for name, value in old.state_dict().items() if "head" not in name}
-    state["note"] = tensor(1.0)
-
-    for begun in (False, True):
-        shares = []
-        for seed in (1, 2):
-            manual_seed(seed)
-            net = Reader(2)
-            if begun:
-                keys = net.load_state_dict(state, strict=False)
-            learn(net, images[1000:1050], odd[1000:1050], 20)
-            right = (net(images[1100:]).argmax(1) == odd[1100:]).sum().item()
-            shares.append(f"{right / 697:.0%}")
-        print(f"loaded: {begun},", *shares)
-        # -> loaded: False, 84% 85%
-        # -> loaded: True, 89% 90%
-    print(keys.missing_keys, keys.unexpected_keys)  # -> ['head.weight', 'head.bias'] ['note']
-
-    for wrong, strict in ((state, True), ({"head.bias": tensor([1.0])}, False)):
-        try:
-            net.load_state_dict(wrong, strict=strict)
-        except RuntimeError as error:
-            print("head.weight" in str(error), "size mismatch" in str(error))
-            # -> True False
-            # -> False True
+    # A pre-hook: the images are darker, before the network sees them.
+    net.register_forward_pre_hook(lambda module, args: args[0] * 0.3)
+    print(f"{right():.0%} in the dark")  # -> 88% in the dark
+    print((net(images) - net.forward(images)).abs().sum().item() > 0)  # -> True

@@ -1,6 +1,6 @@
 """Step 76a: Parameter groups: a rate for each part
 
-The network of step 75d has a body that was loaded and a head that begins at random. The head has
+The network of step 75c has a body that was loaded and a head that begins at random. The head has
 far to go, and the body should hardly move. But the optimizer has one rate for all. A large one
 spoils what the body knows, and a small one leaves the head where it is: with 20 images 0.003 gives
 82 % of right answers, and the best one that we found, 0.01, gives 87 %.
@@ -16,7 +16,7 @@ group, so old programs go on. With rates of 0.003 and 0.03 it is 88 %. The key o
 state is the parameter itself (two tensors are different keys, even with equal elements).
 
 Biases and the weights of a normalisation are mostly kept out of weight decay: that is a group with
-"weight_decay": 0. A schedule keeps the first rate of each group, and multiplies all by one factor.
+"weight_decay": 0.
 
 The trap: a parameter that is in no group stays as it is, without an error. Count them.
 
@@ -107,9 +107,7 @@ if __name__ == "__main__":
 
     def learn(net, x, t, epochs, optimizer):
         for _ in range(epochs):
-            order = randperm(len(x))
-            for start in range(0, len(x), 20):
-                rows = order[start : start + 20]
+            for rows in randperm(len(x)).split(20):
                 loss = cross_entropy(net(x[rows]), t[rows])
                 optimizer.zero_grad()
                 loss.backward()

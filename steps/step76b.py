@@ -1,9 +1,8 @@
 """Step 76b: Flat memory: all small parameters side by side
 
-A network of many small layers has, say, 200 parameters of 100 elements each. That is 20,000
-numbers, yet a step of Adam takes at least six times as long as for one parameter of 20,000. The
-time goes into calls: Adam's formula is about fifteen calls of NumPy, and each takes a microsecond
-or so before it does anything.
+A network of many small layers has, say, 200 parameters of 100 elements each. A step of Adam takes
+at least six times as long as for one parameter of 20,000. The time goes into calls: Adam's formula
+is about fifteen calls of NumPy, and each takes a microsecond or so before it does anything.
 
 Adam and AdamW treat each element alone, and need no shape. So put all elements side by side (with
 axis=None, concatenate flattens them), and compute once:
@@ -17,12 +16,11 @@ Before: 200 times 15 calls. Now 15 calls, two that gather, and 200 small copies 
 The demo measures both in turns; its loop is an optimizer for each parameter. For 200 small ones it
 takes about six times as long, and the weights are the same to the last bit. For four parameters of
 250,000 the loop takes a third of the time or less: pieces of a megabyte stay in the processor's
-cache, and to gather costs copies. So the finished Adam gathers small parameters only, in chunks
-that fit the cache.
+cache, and to gather costs copies. So the finished Adam gathers small parameters only.
 
-The trap: the state now belongs to the whole list of parameters that have gradients. Freeze a layer
-in between, and the list is another one: its averages begin at zero. (The finished form keeps a view
-of the state for each parameter, and carries it over.)
+The trap: the key of the state is now the tuple of the parameters that have gradients, and equal
+keys are the same parameters in the same order. Freeze a layer in between, and the key is another
+one: the averages begin at zero. (The finished form carries the state of each parameter over.)
 
 PyTorch has the same idea for the GPU: foreach=True and fused=True, where each call is a kernel to
 start.

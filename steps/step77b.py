@@ -91,7 +91,7 @@ class WeightedRandomSampler:
     sample. With replacement a number may come several times."""
 
     def __init__(self, weights, num_samples, replacement=True):
-        self.weights = tensor(weights, dtype=float64)
+        self.weights = tensor(weights, dtype=float64)  # for sums of many weights
         self.num_samples, self.replacement = num_samples, replacement
 
     def __iter__(self):

@@ -84,7 +84,7 @@ class WeightedRandomSampler:
     sample. With replacement a number may come several times."""
 
     def __init__(self, weights, num_samples, replacement=True):
-        self.weights = tensor(weights, dtype=float64)
+        self.weights = tensor(weights, dtype=float64)  # for sums of many weights
         self.num_samples, self.replacement = num_samples, replacement
 
     def __iter__(self):
@@ -129,7 +129,7 @@ class DataLoader:
         collate_fn=None,
         drop_last=False,
     ):
-        if sampler is None:
+        if sampler is None:  # not used beside a batch_sampler
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
         self.dataset, self.collate_fn = dataset, collate_fn or default_collate
         self.batch_sampler = batch_sampler or BatchSampler(sampler, batch_size, drop_last)
@@ -159,24 +159,14 @@ if __name__ == "__main__":
     def share_of_zeros(loader):
         return sum((x == 0).sum().item() for x in loader) / sum(x.numel() for x in loader)
 
-    class ByLength:
-        """Lists of items of like length, in random order."""
-
-        def __init__(self, lengths, batch_size):
-            by_length = sorted(range(len(lengths)), key=lambda i: lengths[i])
-            self.batches = list(BatchSampler(by_length, batch_size, drop_last=False))
-
-        def __iter__(self):
-            return iter([self.batches[i] for i in randperm(len(self.batches)).tolist()])
-
-        def __len__(self):
-            return len(self.batches)
+    by_length = sorted(range(len(data)), key=lambda i: len(data[i]))
+    batches = list(BatchSampler(by_length, 32, drop_last=False))
 
     manual_seed(0)
     loader = DataLoader(data, 32, shuffle=True, collate_fn=fill_up)
     print(f"{len(loader)} batches at random: {share_of_zeros(loader):.0%} zeros")
     # -> 32 batches at random: 69% zeros
-    sampler = ByLength([len(item) for item in data], 32)
-    loader = DataLoader(data, batch_sampler=sampler, collate_fn=fill_up)
+    shuffled = [batches[i] for i in randperm(len(batches)).tolist()]  # a list: once for all passes
+    loader = DataLoader(data, batch_sampler=shuffled, collate_fn=fill_up)
     print(f"{len(loader)} batches by length: {share_of_zeros(loader):.0%} zeros")
     # -> 32 batches by length: 8% zeros

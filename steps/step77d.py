@@ -1,8 +1,8 @@
 """Step 77d: A process that makes batches
 
-An image has to be read and decoded before the network sees it, and the network waits. In the demo
-an item is a row of a picture that Python computes point by point. Threads do not help, since Python
-runs one at a time. Another process has a Python of its own, and another core.
+An image has to be read and decoded, and the network waits. In the demo an item is a row of a
+picture that Python computes point by point. Threads do not help, since Python runs one at a time.
+Another process has a Python of its own, and another core.
 
 A worker is a process with a pipe to us. Its life is a loop: it gets a list of numbers, makes the
 batch as the loader does, and sends it back. None ends it.
@@ -13,17 +13,18 @@ batch as the loader does, and sends it back. None ends it.
 
 `ask` does not wait and `answer` does, so that two workers compute at the same time. iter(f, None)
 calls f until it returns None. A fork leaves both ends of the pipe open on both sides; we close our
-copy of the worker's end, since with it `answer` would wait for ever if the worker died.
+copy of the worker's end, since with it `answer` would wait for ever if the worker died. Without it,
+recv raises EOFError.
 
 What goes over the pipe is bytes: each side pickles what it sends. A task is 20 bytes, a batch of
-two rows 1,277; a batch of 32 photographs is 20 MB, and is copied on its way. (The finished loader
-puts large arrays into memory that both processes see, and sends where they lie.)
+two rows 1,277; a batch of 32 photographs is 20 MB. (The finished loader puts large arrays into
+memory that both processes see.)
 
 The trap: the worker has a copy of the data set, made when it started. The demo changes the zoom
 here, and the worker goes on as it was.
 
-Where a process is not a fork (Windows), it imports this file: so the data set stands above the
-demo.
+Where a process is not a fork (Windows, or set_start_method("spawn")), it imports this file: so the
+data set stands above the demo.
 
 New: work, Worker, and for the demo Mandelbrot.
 Try: set data.zoom before the workers are made. What do the picture and the two sums become?
@@ -89,7 +90,7 @@ class WeightedRandomSampler:
     sample. With replacement a number may come several times."""
 
     def __init__(self, weights, num_samples, replacement=True):
-        self.weights = tensor(weights, dtype=float64)
+        self.weights = tensor(weights, dtype=float64)  # for sums of many weights
         self.num_samples, self.replacement = num_samples, replacement
 
     def __iter__(self):
@@ -165,7 +166,7 @@ class DataLoader:
         collate_fn=None,
         drop_last=False,
     ):
-        if sampler is None:
+        if sampler is None:  # not used beside a batch_sampler
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
         self.dataset, self.collate_fn = dataset, collate_fn or default_collate
         self.batch_sampler = batch_sampler or BatchSampler(sampler, batch_size, drop_last)

@@ -56,22 +56,13 @@ if __name__ == "__main__":
     print(jacobian(hand, angles).numpy().round(3))
     # -> [[-1.259 -0.964]
     # ->  [ 1.223  0.267]]
-    try:
-        x = tensor([0.3, 1.0], requires_grad=True)
-        hand(x).backward()
-    except RuntimeError:
-        print("backward wants one number")  # -> backward wants one number
 
-    goal = tensor([1.2, 0.5])
+    goal, found = tensor([1.2, 0.5]), []
     for _ in range(5):
         away = hand(angles) - goal
-        print(f"{(away * away).sum().item() ** 0.5:.4f} away")
-        # -> 0.7594 away
-        # -> 0.3860 away
-        # -> 0.0638 away
-        # -> 0.0020 away
-        # -> 0.0000 away
+        found.append(f"{(away * away).sum().item() ** 0.5:.4f}")
         step = np.linalg.solve(jacobian(hand, angles).numpy(), away.numpy())
         angles = angles - tensor(step)
+    print("away:", *found)  # -> away: 0.7594 0.3860 0.0638 0.0020 0.0000
     print("the hand is at", hand(angles).numpy().round(4))
     # -> the hand is at [1.2 0.5]

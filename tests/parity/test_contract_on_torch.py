@@ -39,8 +39,8 @@ REFEREED = """
     83b 83c 84b 84c 84d 85a 85b 85c 85d 86c 86d
     80a 80b 80c 80d 80e 80f 81a 81b 81c 82b 82c 82d 82e
     94a 94b 94c 94d 94e 95a 95b 95d 95f 96a 97a 97b 98a
-    75a 75b 75c 75d 75e 76a 76b 77a 77b 77c 77e 78a 78b 78c
-    69a 69b 69c 69d 69e 69f 70a 70b 70c 70d 71 72a 72b 72c 72d 72e 72f 72g 74a 74b 74c 74d 74e
+    75a 75b 75c 75d 76a 76b 77a 77b 77c 77e 78a 78b 78c
+    69a 69b 69c 69d 69e 70a 70b 70c 70d 71 72a 72b 72c 72d 72e 72f 72g 74a 74b 74c 74d
 """.split()
 LONG = {  # what they do
     "51": "a network of rows and one of convolutions",

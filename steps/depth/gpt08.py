@@ -19,7 +19,7 @@ to another position: its keys were computed with the old one. So a full cache is
 the last half of the tokens begins anew at position 0.
 
 (Where a language model is served, the size of this cache limits how many people can be answered at
-once. Grouped-query attention, step attention12, makes it smaller.)
+once. Grouped-query attention, step attention10, makes it smaller.)
 
 Changed: Attention.forward, Block.forward, GPT.forward, generate. New: Cache.
 Try: leave out `start` in GPT.forward. The text goes on, but the answers are no longer the same.

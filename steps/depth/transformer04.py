@@ -2,7 +2,7 @@
 
 Each block adds something to x, and x grows. After 24 layers of step transformer03 it is many times
 as large; the scores of attention grow with its square, and the softmax saturates (step
-attention02). LayerNorm gives each word mean 0 and variance 1 again. Where?
+attention01). LayerNorm gives each word mean 0 and variance 1 again. Where?
 
     after ("post", the paper):     x = norm(x + f(x))
     before ("pre", norm_first):    x = x + f(norm(x))

@@ -8,7 +8,7 @@ begin alike (that is how PyTorch does it). They do not stay alike, because their
 gradients differ. Programs that want different starts draw them anew.
 
 A causal mask is usually given as a matrix of 0 and -inf. Attention would treat it like any other
-mask, and could not leave out blocks (step attention09). So the stack tests once whether it is the
+mask, and could not leave out blocks (step attention07). So the stack tests once whether it is the
 causal one, and passes on the hint. That is cheaper than N attentions with the general mask.
 
     causal_mask(3):     0  -inf  -inf

@@ -22,7 +22,6 @@ PyTorch: the same functions. Its C++ has one such frame for all reductions, too.
 New: Reduction, Sum, Mean, sum, mean. `sum` hides Python's own here.
 Try: write g in place of ctx.spread(g). Which line of the demo is wrong without an error?
 
-In depth: reduce01 to reduce09, extremes01 to extremes09, softmax01 to softmax07.
 """
 
 import math

@@ -234,7 +234,9 @@ class Curriculum:
         """
         before = self.before(step)
         numbers = {n for module in self.built_by(step) for n in module.builders}
-        former = [n for n in numbers & self.by_number.keys() if n not in (step.number, before.number)]
+        former = [
+            n for n in numbers & self.by_number.keys() if n not in (step.number, before.number)
+        ]
         former = [n for n in former if self.roads.precedes(n, step.number)]
         for number in reversed(self.roads.in_order(former)):
             found = find(self.by_number[number], name)

@@ -9,9 +9,7 @@ do everything with these, and go on. The results are the same, and the arrays st
 
     for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
 
-Backward does so too. FlashAttention (Dao et al., 2022) goes further: it takes blocks of keys, with
-a running maximum and a running sum of each row, so that not even one row of scores is ever whole,
-and it computes E again in backward instead of keeping it.
+Backward does so too. FlashAttention goes further, with blocks of keys (step attention18).
 
 A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
 does not, and so it is copied first. That costs little: it is smaller than the scores.

@@ -26,7 +26,7 @@ New: Unfold, Fold, unfold.
 Try: write = instead of += in Fold. Which lines notice?
 
 In depth: digits01 to digits03, storage01 to storage14, resize01 to resize04, sparse01 to sparse07,
-conv01 to conv13, winograd01 to winograd07, convlayers01 to convlayers04, pool01 to pool12,
+conv01 to conv12, winograd01 to winograd07, convlayers01 to convlayers04, pool01 to pool12,
 upsample01 to upsample08, grid01 to grid05.
 """
 

@@ -15,7 +15,7 @@ The gradients need no rule of their own. The cast is an operation in the graph, 
 casts the gradient back. The weight is the float32 input of that cast, so its gradient is float32,
 and the optimizer updates a float32 weight.
 
-The trap: check_operands (step matmul08) compares the types before the mode sees the call. It
+The trap: check_operands (step matmul06) compares the types before the mode sees the call. It
 accepts different types if an open mode says (one_type) that it will make them equal.
 
 PyTorch calls this autocast.

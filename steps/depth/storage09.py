@@ -18,7 +18,7 @@ comes for free.
 
 The trap: strided checks nothing. Wrong strides read memory beside the array.
 
-PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step conv02).
+PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step conv01).
 
 Gone: row_order, StridedArray; the real tensor does it all. New: strided, Unfold, Fold, unfold.
 Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.

@@ -30,7 +30,7 @@ Try: leave out the factor of ones and its names[k]. Which line of the demo notic
 not?
 
 In depth: matmul01 to matmul07, einsum01 to einsum06, attention01 to attention19,
-transformer01 to transformer07, gpt01 to gpt08.
+transformer01 to transformer07, gpt01 to gpt04.
 """
 
 import functools

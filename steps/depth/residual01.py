@@ -1,9 +1,10 @@
 """Step residual01: A residual block for images
 
 Step 52c built the residual connection, x + f(x), and showed why depth needs it. But a network for
-images makes its pictures smaller and its channels more on the way, and there x + f(x) fails: x has
-the shape [n, 8, 8, 8] and f(x) [n, 16, 4, 4]. So where the shape changes, x goes through the simplest layer that changes it in the same way, a convolution of 1 x 1 with the same
-stride: a linear map of the channels at every second place.
+images makes its pictures smaller and its channels more on the way. There x + f(x) fails: x has the
+shape [n, 8, 8, 8] and f(x) [n, 16, 4, 4]. So where the shape changes, x goes through the simplest
+layer that changes it in the same way, a convolution of 1 x 1 with the same stride: a linear map of
+the channels at every second place.
 
     x --+-- conv 3x3, norm, relu, conv 3x3, norm --(+)-- relu
         +-- nothing, or conv 1x1, norm -------------+
@@ -15,7 +16,7 @@ BasicBlock. The convolutions have no bias: the normalisation after them would su
 The trap: eval(). The network has seven BatchNorms now, and without eval() the digits that are
 asked for together change each other's answers (step norm13).
 
-New: ResidualBlock and network, which belong to this topic's demos and not to the package.
+New: ResidualBlock and network, which belong to the demos of this run and not to the package.
 Try: leave the shortcut out: return self.f(x).relu(). How much is lost with six convolutions?
 """
 

@@ -1,26 +1,16 @@
-"""Step attention09: Multi-head attention
+"""Step attention09: Several heads in the package's dress: one function
 
-One softmax gives each word one mean of what it looks at. Suppose a word needs both neighbours: it
-can look left, or right, or at the mean of the two, which does not tell them apart. The demo has
-this task: one attention cannot learn it, two can.
-
-So attend several times, each time with other queries and keys. What they are is learned: each head
-h multiplies the input by matrices of its own, and the results are put side by side:
-
-    head_h = attention(X Wq_h, X Wk_h, X Wv_h)          [L, E / heads]
-    Y = [head_1 ... head_H] Wo                          [L, E]
-
-As each head has E / H components, H heads cost what one large head would. And it needs no loop:
-stacked, the Wq_h of all heads are one matrix [E, E]; with those for K and V under it, [3E, E]. One
-product, and then a view in another shape, in which the heads are a batch like the sentences.
+Step 57c built several heads in a class of its own. PyTorch's function for it takes three inputs:
+query, key and value may differ, and each gets its third of one weight [3E, E]. Batches come second:
+[L, N, E].
 
     [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 
+The demo has a task that one attention cannot learn and two can: each word needs both neighbours,
+and the mean of the two does not tell them apart.
+
 The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
 fits, and mixes words, sentences and heads.
-
-Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
-each gets its third of the matrix.
 
 New: in_projection, multi_head_attention_forward.
 Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the

@@ -1,26 +1,20 @@
-"""Step cells02: The LSTM: gates and a cell state
+"""Step cells02: LSTMCell in the package's dress
 
-In step 56c each step multiplies the memory by a matrix and applies tanh. Hochreiter and
-Schmidhuber (1997) gave the network a second memory, the cell state c, which is not multiplied by a
-matrix on its way. Theirs kept all of c, as if f were always 1; the gate f, which lets the network
-forget, was added by Gers, Schmidhuber and Cummins (2000):
+Step 56d built the LSTM: three gates, and a cell state that no matrix multiplies on its way.
 
     c_t = f c_(t-1) + i g          f: how much is kept, i: how much is written, g: what
     h_t = o tanh(c_t)              o: how much is shown
 
-    dc_t/dc_(t-1) = f              one number for each unit, and no tanh on the way
+Here what the cells share, the two products x and y, moves to RNNCellBase; tanh_step and lstm_step
+are the formulas that differ. They all take (x, y, *states) and return the new states. The run loops
+will use the same formulas.
 
-f, i and o are gates, between 0 and 1 by a sigmoid, computed like g from the word and from h. The
-network learns when to keep, when to write, and when to forget. Where f is 1, a gradient passes
-unchanged over any number of steps.
+Hochreiter and Schmidhuber (1997) kept all of c, as if f were always 1; the gate f, which lets the
+network forget, was added by Gers, Schmidhuber and Cummins (2000).
 
 The trap is in the numbers it starts with: with biases near 0, f is about 1/2, and 1/2^30 is a
 billionth. The gate is half closed. So start with a positive bias at f, and a larger one the longer
 the memory has to last: 5 gives f = 0.993. PyTorch starts near 0, and leaves it to you.
-
-All four products are one: weight_ih has four times as many rows, in PyTorch's order i, f, g, o.
-What the cells share, the two products x and y, moves to RNNCellBase; tanh_step and lstm_step are
-the formulas that differ. They all take (x, y, *states) and return the new states.
 
 New: tanh_step, lstm_step, RNNCellBase, LSTMCell. Changed: RNNCell, which starts from zeros now.
 Try: put the bias of 5 at the gate o instead of f.

@@ -1,8 +1,7 @@
-"""Step conv06: Stride, padding and dilation
+"""Step conv06: Stride, padding and dilation in any number of dimensions
 
-A 3 x 3 kernel makes a picture of 28 x 28 one of 26 x 26: after ten layers 8 x 8 are left, and the
-corner pixel was in one window where others were in nine. And to see a large part of a picture, many
-layers are needed. Three numbers for each dimension say where the windows are:
+Step 50c has stride and padding for images. Here each dimension has its own three numbers, dilation
+is the third, and padding is done on arrays:
 
     y[p] = sum over k of w[k] x[p * stride + k * dilation - padding]
 

@@ -1,12 +1,7 @@
-"""Step mnist10: A training run, stopped and resumed
+"""Step mnist10: A resumed run from finished modules
 
-All the parts are there: data, transforms, loader, network, loss, optimizer, schedule, file. This
-step adds none, and puts them together.
-
-A long run is stopped: by a power cut, by the end of a night on a shared machine. It should go on as
-if nothing had happened, bit for bit. If it does, a run can be divided, moved, and repeated from the
-place where something went wrong. For this a checkpoint needs everything that a step of the training
-changes:
+Step 48c went on with a training bit for bit. With the finished modules such a program needs four
+things in its file:
 
     net         the weights                                       step module19
     optimizer   Adam's running means, and its count of steps      step optimizer14
@@ -14,15 +9,14 @@ changes:
     random      the state of the numbers that shuffle and crop    step random06
 
 What does not change is not saved: the program makes it anew. The file is written by `save`, and
-replaces the old one only when it is complete (step files11).
-
-The demo saves a training on moving digits (step mnist09) before its last epoch, and goes on twice:
-at once, and from the file with another network and another seed.
+replaces the old one only when it is complete (step files11). The demo saves a training on moving
+digits (step mnist09) before its last epoch, and goes on twice: at once, and from the file with
+another network and another seed.
 
 The trap: leave one of the four out, and the run goes on, but it is a different one. No error says
 so. Only a comparison of the ends shows it: so compare once, before you rely on it.
 
-Moved: what step mnist09 wrote, to transforms.py.
+Changed: nothing in the framework. Moved: what step mnist09 wrote, to transforms.py.
 Try: leave set_rng_state out of `resume`. Is the end the same? Or --mnist FOLDER, to train on MNIST.
 """
 

@@ -1,8 +1,6 @@
-"""Step transformer02: LayerNorm in a block: pre-norm and post-norm
+"""Step transformer02: The norms of a layer: pre-norm and post-norm
 
-Each block adds something to x, and x grows. After 24 layers of step transformer01 it is many times
-as large; the scores of attention grow with its square, and the softmax saturates (step
-attention01). LayerNorm gives each word mean 0 and variance 1 again. Where?
+Step 58b puts a LayerNorm before each part. The paper put it behind:
 
     after ("post", the paper):     x = norm(x + f(x))
     before ("pre", norm_first):    x = x + f(norm(x))

@@ -1,26 +1,13 @@
-"""Step checkpoint02: Activation checkpoints: recompute instead of keep
+"""Step checkpoint02: The checkpoint of one node, in the package's dress
 
-Step checkpoint01 shows it: the graph keeps arrays for most operations until backward. A deep
-network on a large batch does not fit. But what a block has computed can be computed again from its
-input. So trade time for memory:
-
-    forward     run the block without a graph, keep its input
-    backward    run the block again, this time with a graph, and go back through that
-
-    time of a step    forward + forward + backward: about a third more
-    memory            the inputs of all blocks, and the graph of one block
-
-The block becomes a single node, Checkpoint, a function of the kind that users write (step 64b).
-forward of such a function is not recorded. backward gets the gradient of the block's output, and
-calls `backward` of the new graph with it, while the engine is at work on the large one. The
-parameters of the block get their gradients there; the node returns those of its inputs. These
-gradients have no history, so a second derivative is refused.
+Step 60c built this: the block becomes a single node that keeps its input. backward runs the block
+again and calls `backward` of the new graph, while the engine is at work on the large one. It is
+PyTorch's form with use_reentrant=True, and the next step has a better one. (The idea is from Chen
+et al., 2016.)
 
 The trap: if no input of the block requires a gradient, the node records nothing, and the block's
 parameters learn nothing, without an error. So it goes wrong for the first block of a network, whose
 input is data. Step checkpoint03 has a checkpoint without this fault.
-
-(In PyTorch: torch.utils.checkpoint, with use_reentrant=True. The idea is from Chen et al., 2016.)
 
 New: Checkpoint, checkpoint.
 Try: print a line in `block`. Which lines of the demo print it, and how often?

@@ -1,18 +1,8 @@
-"""Step checkpoint03: Checkpoints that keep the graph
+"""Step checkpoint03: Checkpoints that keep the graph, in the package's dress
 
-The single node of step checkpoint02 hides the block. If its input is data, nothing is recorded.
-grad() for the block's parameters says that they are not part of the graph: they are found only
-while backward runs. And there is no second derivative.
-
-But the graph itself is small; what is large are the arrays that its nodes have saved. So keep the
-graph, and drop only those:
-
-    forward     run the block, record its graph, then drop what the nodes have saved
-    backward    at the first node whose values are missing, run the block again to get them
-
-Each node gets a `Dropped` in place of its saved tuple. The first access to it runs the function a
-second time. This records the same nodes in the same order, so the n-th new node has the values that
-the n-th old one needs. A `Segment` is one such call: the function, its arguments, and its Droppeds.
+Step 84b built them: the graph stays as it is, and only what its nodes have saved is dropped. A
+`Segment` is one call: the function, its arguments, and its Droppeds. graph_since finds the nodes
+that were recorded since a point of the global clock.
 
 The trap is a cycle: a Dropped refers to its segment, and the segment to it, so only the garbage
 collector could free them. So the segment has weak references. They also tell which nodes still need

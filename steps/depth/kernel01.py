@@ -1,8 +1,7 @@
 """Step kernel01: launch in the package's dress
 
 Step 80a built the simulated GPU: a kernel is what happens to one element, and threads in blocks run
-it. Here Thread and launch get annotations, and a thread knows its number in the grid, which the
-error messages of step kernel05 will use.
+it. Here Thread and launch get annotations, and a thread knows its number in the whole grid.
 
 The trap of step 80b: 9 elements in blocks of 4 need 3 blocks, which are 12 threads. The last 3 have
 no element and must check, or they write past the end of the array, into something else.

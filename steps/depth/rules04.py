@@ -5,7 +5,7 @@ they are, since the program holds these tensors. They are copied into the flat a
 back after the formula: a copy is one call for all of them.
 
 The state does not have to be copied. It lives in the block all the time, and the tensors in
-optimizer.state are views of their part of it (step storage02). So state_dict notices nothing. A
+optimizer.state are views of their part of it (step 69b). So state_dict notices nothing. A
 state that was loaded is copied in once. That of another network has another shape, and NumPy would
 broadcast it without a word if it could, so the shapes are compared.
 

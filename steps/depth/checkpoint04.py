@@ -1,17 +1,8 @@
-"""Step checkpoint04: Checkpoints and random numbers
+"""Step checkpoint04: Checkpoints and random numbers, in the package's dress
 
-Put a Dropout into the block of step checkpoint03. Forward drops one set of units, the second run
-another one, and backward mixes the two. No error is raised; the gradient is simply wrong. The demo
-shows it: for y = dropout(x), dy/dx has to be 0 where y is 0.
-
-So the second run must draw the same numbers. A generator's state is its position in the stream
-(step random06). Save it before the first run, set it for the second, and afterwards restore the
-state of the program:
-
-    first run     states = [generator.get_state() ...]
-    second run    with fork_rng():  generator.set_state(state);  run
-
-Without restoring, a training would draw the same numbers again in the next step, and again.
+Step 84c built it: the second run has to draw the numbers of the first one, and the program's own
+stream has to go on as if nothing had happened. Here fork_rng restores the states, one for each
+device.
 
 Saving the state takes 20 us for each checkpoint, since it is 2.5 KB long. For a block that draws
 nothing, preserve_rng_state=False avoids it.

@@ -1,14 +1,6 @@
-"""Step checkpoint09: How many checkpoints? Memory against time
+"""Step checkpoint09: checkpoint_sequential
 
-A network of n layers in s segments: forward keeps the s inputs of the segments, and backward keeps
-besides what one segment of n / s layers saves.
-
-    memory = s * input + (n / s) * saved
-
-With few segments, each is large. With many, there are many inputs. The sum is smallest where both
-parts are equal, at s = sqrt(n * saved / input): with one array saved for each layer, memory grows
-as the square root of the depth (Chen et al., 2016), for the time of one more forward pass.
-
+Step 84d found how many checkpoints are best: about the square root of the number of layers.
 checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
 backward begins with it and would compute it again at once. So one segment means no checkpoint.
 

@@ -1,14 +1,9 @@
-"""Step init08: An autoencoder
+"""Step init08: An autoencoder, from finished modules
 
-Steps module01 to init08 have built modules, layers, activations, losses and their initialisation.
-The last step uses most of it, and adds no line of code. A network of this kind needs no labels: its
-target is its input.
-
-    64 pixels -> 32 -> 8 numbers -> 32 -> 64 pixels
-
-The 8 numbers in the middle are the code. All that the second half, the decoder, knows about an
-image comes through them, so the first half, the encoder, has to find 8 numbers that say most. The
-error is compared with that of the mean image, which is the best guess without a code.
+Step 54b built an autoencoder: the target of a network is its input, and all that the second half
+knows about an image comes through the 8 numbers in the middle, the code. Here it is made of the
+modules, the losses and the initialisation of the runs module to init, and compared with the mean
+image, the best guess without a code.
 
 A sigmoid at the end gives pixels between 0 and 1. The code has no sigmoid: its slope is at most
 1/4, so the encoder would learn slowly. The demo tries both.

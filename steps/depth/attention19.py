@@ -2,8 +2,8 @@
 
 Step 57d adds a row of sines to each letter, so that attention can ask for places. Two things are
 wrong with it. The score of a query and a key depends on where both stand, not only on how far apart
-they are: the demo moves a text by 40 places, and its scores change. And a network that has read
-texts of 16 letters knows nothing of place 60, whose row it has never seen.
+they are: the demo moves a query and a key by 40 places, and their score changes. And a network that
+has read texts of 16 letters knows nothing of place 60, whose row it has never seen.
 
 What should count is the distance. Take two features of a query at place m as a point in the plane,
 and turn it by the angle m w. Turn the two of a key at place n by n w. A dot product depends on the
@@ -12,9 +12,10 @@ angle between the two, and both were turned: what is left is (m - n) w.
     (a, b)  ->  (a cos mw - b sin mw,  a sin mw + b cos mw)
     q turned by m  .  k turned by n   =   q turned by m - n  .  k
 
-With d features these are d / 2 pairs, each with its own w from 1 down to 1 / 10000, as in step 57d.
-Feature i makes a pair with feature i + d / 2. Lengths stay, and there is nothing to learn. These
-are rotary positions (RoPE; Su et al., 2021), and most language models of today use them.
+With d features these are d / 2 pairs, each with its own w, from 1 down towards 1 / 10000, as in
+step 57d. Feature i makes a pair with feature i + d / 2. Lengths stay, and there is nothing to
+learn. These are rotary positions (RoPE; Su et al., 2021), and many language models of today use
+them.
 
 The demo asks for the letter three places before. Both kinds learn it from texts of 16 letters. In
 texts of 64, the network with rotary positions is right for 99 %, the other one for 48 %.
@@ -22,8 +23,8 @@ texts of 64, the network with rotary positions is right for 99 %, the other one 
 The trap: only queries and keys are turned. The values carry what is read, whatever its place. And
 it is done in each layer anew, not once at the beginning.
 
-PyTorch has no function for it; programs bring their own, and the two ways to pair features do not
-read each other's weights.
+torch.nn has no function for it, and programs bring their own. Some pair features 2i and 2i + 1:
+weights that were learned in one way are of no use in the other.
 
 New: rotary.
 Try: turn the queries of Before only, `q = rotary(q)`. How many letters are right now, and why?

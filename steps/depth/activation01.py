@@ -9,7 +9,7 @@ best straight line.
 The trap: an activation belongs between the layers. After the last layer it limits the outputs: relu
 has no negative ones, tanh none above 1. (PyTorch: nn.ReLU, nn.Tanh, nn.Sigmoid.)
 
-Changed: relu. New: ReLU, Sigmoid, Tanh.
+New: relu; ReLU, Sigmoid, Tanh.
 Try: put a Tanh behind the last layer, and look at the error.
 """
 

@@ -16,7 +16,7 @@ bytes.
 (PyTorch's TensorIterator does all this: it broadcasts, sorts dimensions by stride, joins those that
 lie in order, and hands the rest to the inner loop.)
 
-New: SOURCE, compile_c, CAdd.
+Changed: SOURCE, compile_c. New: CAdd.
 Try: let the loop over d go from 0 up to ndim - 1. Which of the arrays are still added right?
 """
 

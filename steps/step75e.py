@@ -27,7 +27,7 @@ Changed: Module.__init__, Module.__call__. New: RemovableHandle, Module.register
 Module.register_forward_hook.
 Try: take out handle.remove() in the loop over the units. What does the last unit cost now?
 In depth: module01 to module27, layers01 to layers11, activation01 to activation12,
-loss01 to loss19, init01 to init08, weightnorm01 to weightnorm05, lazy01 to lazy03,
+loss01 to loss19, init01 to init07, weightnorm01 to weightnorm05, lazy01 to lazy03,
 parametrize01 to parametrize04, residual01 to residual04, cells01 to cells04, loops01 to loops09,
 rnn01 to rnn10.
 """

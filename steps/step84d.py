@@ -23,7 +23,7 @@ PyTorch: torch.utils.checkpoint.checkpoint_sequential.
 New: checkpoint_sequential.
 Try: segments (3, 5, 6) as well. Where is the smallest peak?
 
-In depth: checkpoint01 to checkpoint10.
+In depth: checkpoint01 to checkpoint09.
 """
 
 import weakref

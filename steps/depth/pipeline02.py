@@ -9,7 +9,7 @@ The demo runs it on the clock of step pipeline01, and draws it.
 
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;
-checkpoints (step checkpoint02) keep only inputs.
+checkpoints (step checkpoint01) keep only inputs.
 
 (In PyTorch: torch.distributed.pipelining.)
 

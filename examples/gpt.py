@@ -7,7 +7,7 @@ A longer run on more of each text:
     python examples/gpt.py --layers 4 --width 128 --block-size 96 --steps 3000
 
 Ctrl-C saves the run into --checkpoint and says how to go on, bit for bit. With --write N it only
-writes. PyTorch's `torch.load` reads the file, too. Steps attention01 to gpt08 build and explain
+writes. PyTorch's `torch.load` reads the file, too. Steps attention01 to gpt04 build and explain
 each part.
 """
 

@@ -3,7 +3,7 @@
 Without options it reads the digits of the package, and after some seconds 99 % of those that it has
 not seen. --mnist FOLDER and --fashion FOLDER take the IDX files of MNIST and Fashion-MNIST, --cifar
 FOLDER the binary files of CIFAR-10, with a small residual network and a longer training. Steps
-conv01 to residual07 build and explain each part.
+conv01 to residual04 build and explain each part.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def cnn(channels, size, width=24):
 
 
 def warp(images, strength):
-    """Each image turned, sheared, resized and moved by random amounts (step residual06)."""
+    """Each image turned, sheared, resized and moved by random amounts (step residual03)."""
     amounts = strength * tinytorch.tensor([0.25, 0.2, 0.15, 0.15, 0.15]).unsqueeze(1)
     turn, shear, size, up, left = (2 * tinytorch.rand(5, len(images)) - 1) * amounts
     cos, sin = (1 + size) * turn.cos(), (1 + size) * turn.sin()

@@ -32,6 +32,10 @@ PyTorch: the node has the same name.
 
 Changed: assign. New: CopySlices.
 Try: write zeros into g itself, with CopySlices on g in place of the clone. Why does NumPy refuse?
+In depth: core01 to core07, device01 to device04, convert01 to convert04, errors01 and errors02,
+modes01 to modes04, tensor01 to tensor10, operands01 to operands03, inplace01 to inplace08,
+node01 to node03, engine01 to engine09, custom01 to custom06, printing01 to printing04,
+graph01 and graph02.
 """
 
 import contextlib

@@ -24,6 +24,7 @@ where nan began. Next come shapes, memory, and families of operations.
 
 New: gradgradcheck.
 Try: leave out set_grad_enabled(True). What does the first gradgradcheck say?
+In depth: gradcheck01.
 """
 
 import numpy as np

@@ -21,7 +21,6 @@ mixed in one key; ours wants tensors for the first dimensions.
 Changed: Tensor.__getitem__. New: pick, broadcast_shapes.
 Try: rows.expand(2, 2) in place of rows.view(2, 1) for the block. Which elements does it choose?
 
-In depth: indexing01 to indexing15, gather01 to gather06.
 """
 
 import math

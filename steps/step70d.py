@@ -19,6 +19,7 @@ assignment is the write of step 67c.
 
 New: Tensor.__setitem__.
 Try: x[x > 3][0] = 0, and print x. Which of the two brackets reads, and which writes?
+In depth: indexing01 to indexing15.
 """
 
 import itertools

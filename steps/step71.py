@@ -26,6 +26,7 @@ PyTorch has the pairs in its table of derivatives: for example index and index_p
 New: adjoint_gap. From here on the finished modules are imported, those of the operations for the
 methods that they attach to Tensor.
 Try: test `lambda x: x[index] + 1`. Why does it fail, though its gradient is right?
+In depth: parts01 to parts09, joining01 to joining06.
 """
 
 from tinytorch.autograd.backward import grad

@@ -24,7 +24,7 @@ PyTorch has such a table, derivatives.yaml, from which a program writes C++.
 New: unary, and five functions. They take the place of the package's.
 Try: give exp its gradient as from_x instead of from_y. Which lines of the demo notice?
 
-In depth: elementwise01 to elementwise18.
+In depth: elementwise01 to elementwise18, compare01 to compare11.
 """
 
 from tinytorch.autograd.backward import grad

@@ -23,7 +23,6 @@ New: Reduction, Sum, Mean, sum, mean. `sum` hides Python's own here.
 Try: write g in place of ctx.spread(g). Which lines are wrong without an error? (Expand trusts its
 caller and compares no shapes.)
 
-In depth: reduce01 to reduce09, extremes01 to extremes09, softmax01 to softmax07.
 """
 
 import math

@@ -20,7 +20,7 @@ New: ArgMax, ArgSort, max, sort. The finished gather is imported. `max` hides Py
 Try: leave out differentiable = False in ArgSort. What does x.sort().indices.requires_grad say, and
 what did it say before?
 
-In depth: sorting01 to sorting08.
+In depth: extremes01 to extremes09, sorting01 to sorting08, derived01 to derived07.
 """
 
 from collections import namedtuple

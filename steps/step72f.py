@@ -29,7 +29,8 @@ New: Einsum, aligned, einsum.
 Try: leave out the factor of ones and its names[k]. Which line of the demo notices, and which does
 not?
 
-In depth: einsum01 to einsum06, matmul01 to matmul09.
+In depth: matmul01 to matmul07, einsum01 to einsum06, attention01 to attention19,
+transformer01 to transformer07, gpt01 to gpt04.
 """
 
 import functools

@@ -25,7 +25,9 @@ PyTorch: Tensor.unfold. NumPy's safe form is sliding_window_view.
 New: Unfold, Fold, unfold.
 Try: write = instead of += in Fold. Which lines notice?
 
-In depth: storage01 to storage14, shape01 to shape07, parts01 to parts09.
+In depth: digits01 to digits03, storage01 to storage11, resize01 to resize04, sparse01 to sparse07,
+conv01 to conv12, winograd01 to winograd07, convlayers01 to convlayers04, pool01 to pool12,
+upsample01 to upsample08, grid01 to grid05.
 """
 
 from numpy.lib.stride_tricks import as_strided

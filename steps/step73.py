@@ -28,7 +28,7 @@ PyTorch's TensorIterator is such a loop. It also joins dimensions that lie in me
 New: SOURCE, compile_c, library, add.
 Try: let the loop over d run upward, from 0 to ndim - 1. Which of the sums are still right?
 
-In depth: cloop01 to cloop02.
+In depth: cloop01.
 """
 
 import ctypes

@@ -23,6 +23,7 @@ PyTorch: torch.utils.data.WeightedRandomSampler, with replacement=True by defaul
 
 New: WeightedRandomSampler.
 Try: weights of 1 / sqrt(count). Where do the two shares lie?
+In depth: random01 to random11, distribution01 to distribution14.
 """
 
 import itertools

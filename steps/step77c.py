@@ -22,6 +22,7 @@ PyTorch: the same two arguments.
 
 Changed: DataLoader. New: BatchSampler.
 Try: batches of 8, and of 128. Why does the share of zeros change in both orders?
+In depth: dataset01 to dataset09.
 """
 
 import gzip

@@ -26,6 +26,7 @@ of its own. Both raise pickle.UnpicklingError.
 
 Changed: save, load. New: rebuild, Writer, Reader.
 Try: put "print": print into the table, and load the trap again.
+In depth: pickle01 to pickle11.
 """
 
 import pathlib

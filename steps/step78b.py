@@ -27,6 +27,7 @@ is saved with its whole memory: clone() what is small.
 
 Changed: rebuild, allowed, Reader, load. Gone: Writer, save.
 Try: let persistent_load read the bytes each time. Which line of the demo changes?
+In depth: files01 to files16, mnist01 to mnist09.
 """
 
 import pathlib

@@ -22,7 +22,7 @@ PyTorch: torch.autograd.functional.jacobian(func, inputs).
 New: jacobian.
 Try: start with both angles 0, the arm stretched. What does solve say, and why?
 
-In depth: jacobian01 to jacobian08.
+In depth: jacobian01 to jacobian08, func01 to func13.
 """
 
 import numpy as np

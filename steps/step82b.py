@@ -24,7 +24,6 @@ PyTorch: torch.cuda.Stream.
 
 New: Stream.
 Try: leave out wait_stream. What does the loop with two streams claim to take, and why is it wrong?
-In depth: streams01 to streams09.
 """
 
 

@@ -25,6 +25,7 @@ rounds sizes up and splits pieces.
 
 New: Pool, Storage.
 Try: 400 + step in place of both 400. Why is the memory full, with 6,117 bytes in use?
+In depth: streams01 to streams09.
 """
 
 

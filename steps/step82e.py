@@ -22,7 +22,7 @@ What PyTorch has and you have not: a GPU under them, and thousands of kernels tu
 
 New: linear_tile, linear_relu, linear_softmax; maximum and where in tl.
 Try: leave out the line with tl.where. How sure is the network now, and is it still right?
-In depth: products01 to products06, philox01 to philox08.
+In depth: philox01 to philox08, products01 to products06.
 """
 
 import itertools

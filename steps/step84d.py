@@ -25,7 +25,7 @@ PyTorch: torch.utils.checkpoint.checkpoint_sequential.
 New: checkpoint_sequential.
 Try: segments (3, 5, 6, 7) as well. Why do 6 need more than 5? How many layers has the last one?
 
-In depth: checkpoint01 to checkpoint10.
+In depth: checkpoint01 to checkpoint09.
 """
 
 import weakref

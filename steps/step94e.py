@@ -25,7 +25,7 @@ the ranks, and ends all of them when one fails.
 
 Changed: init_process_group. New: MPIWorld.
 Try: write comm.send in place of isend, and an x of 2,000,000 elements. Start it with mpiexec.
-In depth: group01 to group22.
+In depth: group01 to group22, launcher01 to launcher05, messages01 to messages04, nccl01 to nccl04.
 """
 
 import threading

@@ -24,7 +24,7 @@ PyTorch: torch.distributed.nn.functional.all_reduce.
 
 New: AllReduce, all_reduce.
 Try: let backward return g. Which line of the demo is wrong now?
-In depth: syncnorm02 to syncnorm04.
+In depth: syncnorm01 to syncnorm04.
 """
 
 import tinytorch.autograd.backward

@@ -229,14 +229,19 @@ class Curriculum:
     def resumed_from(self, name: str, step: Step) -> Step | None:
         """The step from which `step` takes a definition up again, after steps without it.
 
-        It is the last one that holds the definition and builds the same module.
+        It is the last one before it that holds the definition and builds the same module, in a
+        run that the step stands on or in another one.
         """
+        before = self.before(step)
         numbers = {n for module in self.built_by(step) for n in module.builders}
-        for earlier in self.chain(step)[-3::-1] if numbers else ():  # above the step before
-            if earlier.number in numbers:
-                found = find(earlier, name)
-                if found and not found.owner:
-                    return earlier
+        former = [
+            n for n in numbers & self.by_number.keys() if n not in (step.number, before.number)
+        ]
+        former = [n for n in former if self.roads.precedes(n, step.number)]
+        for number in reversed(self.roads.in_order(former)):
+            found = find(self.by_number[number], name)
+            if found and not found.owner:
+                return self.by_number[number]
         return None
 
     def package_files(self) -> list[Path]:

@@ -267,7 +267,8 @@ class Difference:
             found += [f"  moved to {module}", *_wrapped(names)]
         if self.dropped:
             found.append(f"  removed   {self.dropped_size} (they are in {self.old_file})")
-            found += _wrapped(change.name for change in self.dropped)
+            if "*" not in self.step.removes:  # a file that begins new needs no list of the old one
+                found += _wrapped(change.name for change in self.dropped)
         found += ["", paint(f"  {self.files}, framework", "bold")]
         if self.imports:
             found.append(paint(f"    {self.imports}", "faint"))

@@ -516,24 +516,31 @@ def _curriculum(text: str, moves: Moves) -> str:
         items = [_written(each) for each in new]
         line = f"{match[1]}[{', '.join(items)}]"
         if len(line) <= COLUMNS:
-            return line
+            return mapped(line)
         rows = [""]
         for item in items:
             if len(rows[-1]) + len(item) > COLUMNS - 5:
                 rows.append("")
             rows[-1] += f" {item},"
-        return f"{match[1]}[\n" + "\n".join("   " + row for row in rows) + "\n]"
+        return mapped(f"{match[1]}[\n" + "\n".join("   " + row for row in rows) + "\n]")
 
     def value(match):
-        return match[1] + _written(moves.number(Number.parse(match[2].strip('"'))))
+        return match[1] + mapped(_written(moves.number(Number.parse(match[2].strip('"')))))
+
+    def mapped(text):
+        """The text with a mark in each name of depth, or the words would map it once more."""
+        return re.sub(r"(?<=[a-z])(?=\d\d)", "\0", text)
 
     lists = r'^((?:catalogues|"tinytorch/[\w/]+\.py") = )\[([^\]]*)\]'
     text = re.sub(lists, numbers, text, flags=re.M)
     text = re.sub(rf'^((?:from|beside) = )("?{_NAME}"?)', value, text, flags=re.M)
     text = re.sub(
-        rf"^(\[step\.)({_NAME})\b", lambda match: match[1] + moves._one(match[2]), text, flags=re.M
+        rf"^(\[step\.)({_NAME})\b",
+        lambda match: match[1] + mapped(moves._one(match[2])),
+        text,
+        flags=re.M,
     )
-    return _with_origins(moves.text(text), moves)
+    return _with_origins(moves.text(text).replace("\0", ""), moves)
 
 
 def _written(number):

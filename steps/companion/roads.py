@@ -80,10 +80,13 @@ class Roads:
         return self.key(one) < self.key(other) or self.stands_on(other, one)
 
     def in_order(self, numbers) -> list[Number]:
-        """Numbers without repetition, each after those that it stands on."""
-        numbers = sorted(set(numbers), key=self.key)
-        there = iter(sorted((n for n in numbers if n in self._place), key=self._place.get))
-        return [next(there) if number in self._place else number for number in numbers]
+        """Numbers without repetition, in the order of reading, but each after those that it
+        stands on."""
+        found: list[Number] = []
+        for number in sorted(set(numbers), key=self.key):
+            above = (place for place, each in enumerate(found) if self.stands_on(each, number))
+            found.insert(next(above, len(found)), number)
+        return found
 
     def _require_no_circle(self):
         clear: set[Number | None] = {None}

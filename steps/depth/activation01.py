@@ -1,16 +1,10 @@
-"""Step activation01: Activations: a nonlinearity between layers
+"""Step activation01: Activations as modules
 
-Can two linear layers learn y = x^2? No: after training the error is that of the best straight line,
-and more layers or units do not help. The reason is algebra:
-
-    W2 (W1 x + b1) + b2  =  (W2 W1) x + (W2 b1 + b2)
-
-Two linear layers in a row are one linear layer. A deeper network needs a nonlinear function of each
-element in between, the activation. relu(x) = max(x, 0), tanh and sigmoid are already operations;
-here they become modules, so that they fit into a Sequential.
-
-With 20 units and an activation, the network adds 20 curves with bends at different places: enough
-for a parabola, and with enough units for any curve on an interval (Cybenko, 1989).
+Part I used relu, tanh and sigmoid between layers, and ReLU and Sigmoid as modules (steps 41b and
+43). Here the three get their modules in the package's dress, and relu its finished form: the
+gradient is multiplied by 1 or 0, so that nan and inf stay nan where the input is below 0. The demo
+shows once more what they are for: two linear layers in a row are one, and its error is that of the
+best straight line.
 
 The trap: an activation belongs between the layers. After the last layer it limits the outputs: relu
 has no negative ones, tanh none above 1. (PyTorch: nn.ReLU, nn.Tanh, nn.Sigmoid.)

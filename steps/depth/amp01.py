@@ -1,8 +1,6 @@
-"""Step amp01: Half precision: what overflows, and what vanishes
+"""Step amp01: Half precision: three kinds of numbers
 
-A float16 number takes two bytes instead of four. A network in float16 needs half the memory, and
-the matrix units of a GPU multiply such numbers several times as fast. Can we just call .half() on
-everything?
+Steps 85a to 85d use float16 in training. What do the types differ in?
 
     float32     1 sign    8 exponent   23 fraction     1e-38 .. 3e38       7 digits
     float16     1 sign    5 exponent   10 fraction     6e-8  .. 65504      3 digits

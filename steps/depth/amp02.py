@@ -1,24 +1,11 @@
-"""Step amp02: autocast: a mode that casts products down
+"""Step amp02: autocast in the package's dress
 
-In mixed precision, products run in float16, and the rest in float32 (step amp01). Written by hand,
-that takes a `.half()` before each product and a `.float()` after it, in each layer. To forget one
-is an error: the demo begins with a product of a float16 input and a float32 weight.
+Step 85a built a mode that casts the inputs of products. LOWER names the Functions that are
+products. All other calls keep their types. The gradients need no rule of their own: the cast is an
+operation in the graph, and its backward casts the gradient back.
 
-A mode (step 65d) sees every call of a Function, with its arguments, before it runs. So the mode
-can cast the arguments, and the layers stay as they are:
-
-    linear(x, w, b)  ->  Addmm(x, w, b)  ->  the mode: Addmm(half(x), half(w), half(b))  ->  forward
-
-LOWER names the Functions that are products. All other calls keep their types.
-
-The gradients need no rule of their own. The cast is an operation in the graph, and its backward
-casts the gradient back. The weight is the float32 input of that cast, so its gradient is float32,
-and the optimizer updates a float32 weight.
-
-The trap: check_operands (step matmul08) compares the types before the mode sees the call. It
+The trap: check_operands (step matmul06) compares the types before the mode sees the call. It
 accepts different types if an open mode says (one_type) that it will make them equal.
-
-PyTorch calls this autocast.
 
 New: LOWER, autocast.
 Try: take Addmm out of LOWER, and run the demo again. Why does the gradient's type change, too?

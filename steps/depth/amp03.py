@@ -1,19 +1,11 @@
-"""Step amp03: What has to stay in float32
+"""Step amp03: What stays in float32, in the package's dress
 
-Under the mode of step amp02 the output of a layer is float16, and the next operation takes it as it
-is. The demo shows four wrong results: exp(12) is inf; the sum of 100 numbers of 1000 is inf; a mean
-of squares is inf from 256 on; and the squares of small errors are 0, so the loss is 0.
+Step 85b added the second list, FLOAT32, for losses. Here it has what PyTorch's has on a GPU: exp,
+log and powers, softmax, sums and norms, and every loss. One more change is needed.
 
-In all four, the result is far larger or smaller than the input. A product is safe because the
-weights of a network keep its result at the size of the input. So a second list, FLOAT32, names what
-is computed in float32: exp, log and powers, softmax, sums and norms, and every loss. All other
-operations keep the type of their inputs. float16 plus float32 is float32, as everywhere (step
-61c).
-
-One more change is needed. The functions of the run elementwise compute halves in float32 anyway,
-but round the result to float16, and exp(12) would still be inf. So `compute` asks the open modes
-whether the result should stay float32 (stays_wide, step elementwise16), and `wide` is our mode's
-answer.
+The functions of the run elementwise compute halves in float32 anyway, but round the result to
+float16, and exp(12) would still be inf. So `compute` asks the open modes whether the result should
+stay float32 (stays_wide, step elementwise16), and `wide` is our mode's answer.
 
 The trap: it is the output that needs the range. Once it is inf, a cast to float32 does not help.
 

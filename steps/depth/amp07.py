@@ -1,22 +1,12 @@
-"""Step amp07: Loss scaling: gradients that underflow
+"""Step amp07: Loss scaling in the package's dress
 
-With autocast the activations are float16, and so are their gradients in backward. Activations are
-typically of the size of 1; gradients are far smaller, and often below 6e-8. Then they become 0, and
-the first layers learn nothing. The demo shows a network whose first weight gets a gradient of
-exactly 0 in mixed precision; in float32 it is up to 2e-7.
-
-Every gradient is linear in the gradient that backward starts from. If the loss is multiplied by S,
-all gradients are S times as large, all the way to the weights. These are float32, so there the
-gradients can be divided by S:
-
-    loss  --* S-->  backward in float16, S times as large  -->  w.grad (float32)  --/ S-->  w.grad
-
-S is a power of two, 2**16, so that the multiplication and the division change only the exponent and
-round nothing.
+Step 85c built it: the loss is multiplied by S = 2**16, so that small gradients do not become 0 on
+their way, and the weights' gradients are divided again. Here unscale_ can be called before step,
+and step() divides only if it has not been: `unscaled` holds the optimizers whose gradients are
+divided already.
 
 The trap: clipping (step optimizer06) measures the gradients. Call unscale_ first, or it clips S
-times too much. step() divides only if unscale_ has not been called: `unscaled` holds the optimizers
-whose gradients are divided already.
+times too much.
 
 PyTorch's class is torch.amp.GradScaler.
 

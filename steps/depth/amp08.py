@@ -1,23 +1,11 @@
-"""Step amp08: Dynamic loss scaling: skipped steps, and a scale that adapts
+"""Step amp08: Skipped steps and a scale that adapts, in the package's dress
 
-Which scale is best? The largest one with which no gradient overflows; but that depends on the
-network, and changes during training. If the scale is too small, gradients become 0. If it is too
-large, they become inf or nan: the demo shows a weight that is nan after such a step, and it would
-stay nan.
-
-An overflow always shows: inf and nan spread to the gradients of the weights, and a division by S
-does not remove them. So `step` looks at the gradients first:
-
-    a gradient is inf or nan         skip the step, and S = S / 2
-    all are finite                   do the step; after 2000 such steps in a row  S = 2 S
-
-The scale starts too large, comes down within a few skipped steps, and tries a larger value now and
-then. A skipped step wastes one batch and leaves the weights as they are.
+Step 85d built it: a step with inf or nan is skipped and halves the scale, and a row of finite ones
+doubles it. Here the checks run over all groups and devices of an optimizer, and PyTorch's names and
+defaults come in: backoff_factor 1/2, growth_factor 2, growth_interval 2000.
 
 The trap: a scheduler that counts steps counts the skipped ones, too. And the loss does not reveal a
 skipped step: only backward overflows.
-
-PyTorch's names for 1/2, 2 and 2000 are backoff_factor, growth_factor and growth_interval.
 
 Changed: GradScaler. New: GradScaler.update, get_scale.
 Try: growth_interval=1. How many of the steps are skipped now?

@@ -1,81 +1,96 @@
-"""Step attention01: Attention: a soft dictionary
+"""Step attention01: Attention in the package's dress: any mask, any scale
 
-A recurrent network passes on all that it has read in one vector. What word 100 needs of word 1 has
-to survive 99 updates. A Python dictionary forgets nothing: it keeps each value under a key, and
-finds it when it is needed. But d[query] compares with ==, which has no derivative, so no training
-can improve the keys.
+Steps 57a and 57b built softmax(Q K^T / sqrt(d)) V, and the causal mask. Here the function gets its
+annotations, PyTorch's order of arguments, and the two that are still missing:
 
-Make it soft. Compare the query with every key by a dot product, turn these scores into weights that
-are positive and add up to 1, and return the mean of the values with these weights:
+    attn_mask   of booleans: True where a query may look
+                of floats: added to the scores, so that -inf forbids, and -1 says "rather not"
+    scale       the factor of the scores; 1 / sqrt(d) if None is given
 
-    scores = Q K^T,   weights = the softmax of each row,   result = weights V
-    [L, S]            [L, S]                               [L, V]
+With -1 for each step of distance a word looks less at what is far away (ALiBi, Press et al., 2021).
+is_causal is now one of these masks, a triangle of booleans (`tril` of step parts06).
 
-Each of L queries looks at S keys at once. The better a key fits, the more of its value comes back;
-if one fits far better than the others, this is the dictionary again. Everything is differentiable,
-so queries, keys and values can all be what a network computes. This is attention: first with scores
-from a small network (Bahdanau et al., 2014), then with dot products (Luong et al., 2015).
+The trap: a row in which nothing is allowed. Its softmax is 0 / 0 = nan. That happens where a short
+sequence was padded, and one nan makes all gradients nan. Step attention03 repairs it.
 
-The trap: the softmax runs over the keys, the last dimension. Over the queries the shapes are the
-same, and nothing fails.
-
-(PyTorch: torch.nn.functional.scaled_dot_product_attention. "Scaled" is the next step.)
-
-New: scaled_dot_product_attention.
-Try: softmax(scores, 0). The shapes stay; which line of the demo shows that it is wrong?
+Changed: scaled_dot_product_attention.
+Try: a mask of -1e9 in place of -inf: the row without an allowed key, y[2] at the end, is no longer
+nan. Print it, and v.mean(0) for the values v = x: what is it?
 """
 
 import importlib
+import math
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as gradients
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor
 from tinytorch.nn.class_loss import softmax
+from tinytorch.ops.comparison import logical_not
+from tinytorch.ops.creation import arange, eye, ones, zeros
+from tinytorch.ops.gather import masked_fill
+from tinytorch.ops.parts import tril
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(query @ key^T) @ value: [L, E], [S, E] and [S, V] give [L, V]."""
-    scores = query @ key.mT
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
+
+    Args:
+        attn_mask: broadcasts to [..., L, S]. Of booleans: True where a query may look. Of floats:
+            added to the scores.
+        is_causal: query i may look at the keys 0 to i.
+    """
+    scale = 1 / math.sqrt(query.array.shape[-1]) if scale is None else scale
+    scores = query @ key.mT * scale
+    if is_causal:
+        attn_mask = tril(ones(query.array.shape[-2], key.array.shape[-2])).bool()
+    if attn_mask is not None and attn_mask.dtype is bool_:
+        scores = masked_fill(scores, logical_not(attn_mask), -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
     return softmax(scores, -1) @ value
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+    x = randn(4, 8, requires_grad=True)
 
-    def show(weights, rows, columns):
-        """Prints a map: the darker the sign, the more the row takes of the column."""
-        print(" " * 6, *(f"{name:>5}" for name in columns))
-        for name, row in zip(rows, weights.tolist(), strict=True):
-            print(f"{name:>6}", *(f"{' .:-=+*#%@'[min(9, int(10 * w))] * 3:>5}" for w in row))
+    # is_causal, the same as a mask of booleans, and as one of floats.
+    y = scaled_dot_product_attention(x, x, x, is_causal=True)
+    allowed = tril(ones(4, 4)).bool()
+    added = masked_fill(zeros(4, 4), logical_not(allowed), -math.inf)
+    for mask in (allowed, added):
+        print((scaled_dot_product_attention(x, x, x, mask) - y).abs().max().item())
+    # -> 0.0
+    # -> 0.0
 
-    # A dictionary with three entries. A key is a vector; these three point in different directions.
-    names = ["red", "green", "blue"]
-    key = tensor([[6.0, 0.0, 0.0], [0.0, 6.0, 0.0], [0.0, 0.0, 6.0]], requires_grad=True)
-    value = tensor([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0]])
+    # Without a scale it is the root of the size of a query.
+    y = scaled_dot_product_attention(x, x, x)
+    print((scaled_dot_product_attention(x, x, x, scale=8**-0.5) - y).abs().max().item())  # -> 0.0
 
-    # A query that equals a key finds its value. One in between finds the mean of the two.
-    query = tensor([[0.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.5, 0.3]])
-    found = scaled_dot_product_attention(query, key, value)
-    for row in found.tolist():
-        print([round(x, 1) for x in row])
-    # -> [20.0, 2.0]
-    # -> [15.0, 1.5]
-    # -> [21.9, 2.2]
-    show(softmax(query @ key.mT, -1), ["green", "r+g", "g, b"], names)
-    # ->          red green  blue
-    # ->  green         @@@
-    # ->    r+g   ===   ===
-    # ->   g, b         ###   :::
-    print("rows add up to", [round(s, 5) for s in softmax(query @ key.mT, -1).sum(-1).tolist()])
-    # -> rows add up to [1.0, 1.0, 1.0]
+    # "The further away, the less": -1 for each step of distance, between words that are equal.
+    distance = arange(4).unsqueeze(1) - arange(4)
+    weights = scaled_dot_product_attention(
+        zeros(4, 8), zeros(4, 8), eye(4), -distance.abs().float()
+    )
+    print([round(w, 2) for w in weights[0].tolist()])  # -> [0.64, 0.24, 0.09, 0.03]
 
-    # The result depends smoothly on the keys: they can learn. Ask for 30 where "g, b" gives 21.9.
-    for _ in range(200):
-        loss = (scaled_dot_product_attention(query, key, value)[2, 0] - 30).square()
-        (grad,) = gradients(loss, [key])
-        key.data -= 0.005 * grad
-    print(f"{scaled_dot_product_attention(query, key, value)[2, 0].item():.1f}")  # -> 29.2
+    # The trap: word 3 may look at nothing.
+    allowed[2] = False
+    y = scaled_dot_product_attention(x, x, x, allowed)
+    print([bool(row.isnan().any()) for row in y])  # -> [False, False, True, False]
+    y[0].sum().backward()
+    print("gradient of the first result:", "nan" if x.grad.isnan().any() else "finite")
+    # -> gradient of the first result: nan

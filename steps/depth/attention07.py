@@ -1,37 +1,40 @@
-"""Step attention07: Dropout of attention weights
+"""Step attention07: Causal attention leaves out blocks
 
-Attention can learn to rely on one single word. Dropout (step layers09) on the weights makes it look
-elsewhere too: each weight becomes 0 with probability p, the others grow by 1 / (1 - p).
+With is_causal, all scores above the diagonal are computed, put through exp, and multiplied by 0.
+That is half of them. To leave out single numbers would cost more than to compute them. But blocks
+can be left out: cut the queries into blocks of 64 rows, and give each only the keys that one of its
+rows may see.
 
-Inside the node it is one more factor, D, of zeros and of 1 / (1 - p):
+    keys        0-63  64-127  128-191
+    queries 0-63    x                          x: computed; the diagonal
+    64-127          x     x                    blocks are still masked
+    128-191         x     x       x
 
-    Y = (D * P) V,     dL/dP = D * (H V^T),     dL/dV = (D * E)^T H
+Of n x n blocks (n + 1) / 2n are left: 3/4 for 128 words, 5/8 for 256, near 1/2 for long texts.
 
-The sum that the softmax needs in backward is still that of H * Y: sum over k of p_k d_k (h . v_k)
-is h . y. So only two lines of backward change.
+A key is seen by several blocks of queries now, and the gradients of K and V are sums over them: so
+`gk[in_k] += ...`. Queries are in one block only.
 
-The trap: the sums z are those before the dropout. If the zeros went in first, the softmax would
-make up for them, and the weights that are left would add up to 1 again: less noise, and another
-mean.
+The trap: arrays filled by += must begin as zeros, and `=` would keep the last block only.
 
-And unlike the module Dropout, this function cannot know whether a network is in training: p is what
-is given. nn.MultiheadAttention (step attention13) gives 0 after eval().
-
-Changed: Attention, scaled_dot_product_attention (dropout_p).
-Try: in forward, compute z from e * keep. Which line of the demo changes?
+Changed: Attention (blocks, forward, backward), scaled_dot_product_attention.
+Try: write gk[in_k] = parts[1]. Which line of the demo breaks, and why not with 64 words?
 """
 
 import importlib
 import math
+import timeit
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_, float64
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.broadcast import broadcast_to
-from tinytorch.ops.creation import eye, zeros
+from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
+from tinytorch.ops.creation import ones
 from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
@@ -45,6 +48,16 @@ def plain(x: Any) -> Any:
     return x.array if isinstance(x, Tensor) else x
 
 
+def part(x: Any, key: tuple) -> Any:
+    """x[key], or None where there is no x."""
+    return None if x is None else x[key]
+
+
+def in_order(x: Any, xp: Any) -> Any:
+    """x with its elements in order, a copy where need be: small products take half the time."""
+    return xp.asarray(x, order="C")
+
+
 class Attention(Function):
     """Y = P V, where P = softmax(s Q K^T + mask): row i of P is what query i takes of each value.
 
@@ -54,11 +67,27 @@ class Attention(Function):
         dL/dV = E^T H,   dL/dS = E * (H V^T - the sums of the rows of H * Y),
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
-    A row in which nothing is allowed is 0, and so are its gradients.
+    A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
     """
 
-    saves = 0, 1, 2, 3, 4, None, ~0, None, None
+    saves = 0, 1, 2, 3, 4, None, ~0, None
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
+    chunk = 1 << 19  # bytes of E in one block
+    causal_rows = 64  # rows of E in one block of causal attention
+
+    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        n, m = e_shape[-2:]
+        step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
+        rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
+        for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
+            i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
+            for first in range(0, e_shape[0], step):
+                b = slice(first, first + step), ...
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
+        return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
         """The largest allowed score of each row, or None where exp is safe without it."""
@@ -85,16 +114,22 @@ class Attention(Function):
         return e, z + (z == 0)
 
     def forward(
-        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, p: float, scale: float
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
     ) -> Any:
-        ctx.scale, keep = scale, None
-        e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
+        ctx.causal, ctx.scale, xp, keep = causal, scale, ctx.xp, None
+        shape = (*q.shape[:-1], k.shape[-2])
         if p:
-            keep = generator_for(ctx.device, None).source.uniform(e.shape, q.dtype) >= p
+            keep = generator_for(ctx.device, None).source.uniform(shape, q.dtype) >= p
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
-        y = ((e if keep is None else e * keep) @ v) / z
-        ctx.save_for_backward(q, k, v, mask, allowed, keep, y, e, z)
+        y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
+        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
+        for block in ctx.blocks(shape, q.dtype.itemsize):
+            in_e, in_q, in_k, in_k_t = block
+            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
+            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
+            kept.append((*block, e, z))
+        ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
     def input_gradients(
@@ -111,10 +146,24 @@ class Attention(Function):
         return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
 
     def backward(ctx, g: Any) -> Any:
-        q, k, v, mask, allowed, keep, y, e, z = ctx.saved
+        q, k, v, mask, allowed, keep, y, kept = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-        return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
+            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
+        gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
+        gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
+        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
+        for in_e, in_q, in_k, in_k_t, e, z in kept:
+            parts = ctx.input_gradients(
+                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
+            )
+            gq[in_q] = parts[0]
+            gk[in_k] += parts[1]
+            gv[in_k] += parts[2]
+            if gs is not None:
+                gs[in_e] = parts[3]
+        return gq, gk, gv, gs
 
     def name(ctx) -> str:
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
@@ -140,7 +189,10 @@ def scaled_dot_product_attention(
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
-    sizes = (*shapes[0][:-1], shapes[1][-2])  # of the scores
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
+    lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
+    sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
+    q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))
     mask = allowed = None
     if is_causal:
         allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
@@ -150,44 +202,40 @@ def scaled_dot_product_attention(
         mask = broadcast_to(attn_mask, sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
-    return Attention.apply(query, key, value, mask, allowed, dropout_p, scale)
+    out = Attention.apply(q, k, v, mask, allowed, is_causal, dropout_p, scale)
+    return out if max(map(len, shapes)) > 2 else out.squeeze(0)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
+    inputs = [randn(4, 4, 256, 16, requires_grad=True) for _ in range(3)]
+    allowed = tril(ones(256, 256)).bool()
 
-    # Equal scores, and values that show the weights themselves.
-    q, k, v = zeros(2000, 8), zeros(4, 8), eye(4)
-    print(scaled_dot_product_attention(q, k, v)[0].tolist())  # -> [0.25, 0.25, 0.25, 0.25]
-    weights = scaled_dot_product_attention(q, k, v, dropout_p=0.5)
-    print(sorted(set(weights.flatten().tolist())))  # -> [0.0, 0.5]
-    print("mean", [round(w, 1) for w in weights.mean(0).tolist()])  # -> mean [0.3, 0.2, 0.3, 0.2]
-    print("sums of rows", sorted(set(weights.sum(-1).tolist())))
-    # -> sums of rows [0.0, 0.5, 1.0, 1.5, 2.0]
+    def gradients(**how):
+        y = scaled_dot_product_attention(*inputs, **how)
+        return y, grad_of(y, inputs, ones(4, 4, 256, 16))
 
-    # The gradient uses the same zeros: y is linear in v, so y.sum() = the sum of v * dy.sum()/dv.
-    v = randn(4, 3, requires_grad=True)
-    y = scaled_dot_product_attention(randn(5, 8), randn(4, 8), v, dropout_p=0.5)
-    y.sum().backward()
-    print(abs(((v * v.grad).sum() - y.sum()).item()) < 1e-5)  # -> True
+    # The same as with a mask.
+    (y, grads), (expected, others) = gradients(is_causal=True), gradients(attn_mask=allowed)
+    pairs = zip((y, *grads), (expected, *others), strict=True)
+    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
 
-    # And the gradient of the queries is the slope that a small change measures, with the same draw.
-    q, k = randn(5, 8, dtype=float64, requires_grad=True), randn(20, 8, dtype=float64)
-    v = randn(20, 3, dtype=float64)
+    blocks = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn.saved[-1]
+    print("keys of the blocks of rows:", sorted({e.shape[-1] for *_, e, z in blocks}))
+    # -> keys of the blocks of rows: [64, 128, 192, 256]
+    print(
+        "computed:", sum(e.size for *_, e, z in blocks) / (4 * 4 * 256 * 256)
+    )  # -> computed: 0.625
 
-    def loss(q):
-        manual_seed(3)
-        return scaled_dot_product_attention(q, k, v, dropout_p=0.5).square().sum()
+    times = [
+        min(timeit.repeat(lambda how=how: gradients(**how), number=1, repeat=7))
+        for how in ({"is_causal": True}, {"attn_mask": allowed})
+    ]
+    print(f"causal blocks take {times[0] / times[1]:.2f} of the time of the mask")  # -> ...
 
-    loss(q).backward()
-    step = zeros(5, 8, dtype=float64)
-    step[1, 2] = 1e-6
-    slope = (loss(q + step) - loss(q - step)).item() / 2e-6
-    print(abs(slope / q.grad[1, 2].item() - 1) < 1e-4)  # -> True
-
-    for p in (1.0, 1.5):
-        try:
-            print(scaled_dot_product_attention(q, k, v, dropout_p=p).abs().max().item())  # -> 0.0
-        except RuntimeError as error:
-            print(error)  # -> dropout probability has to be between 0 and 1, but got 1.5
+    # A mask of floats, with its gradient, and dropout go through the same blocks.
+    mask = randn(256, 256, requires_grad=True)
+    scaled_dot_product_attention(*inputs, mask).sum().backward()
+    print(mask.grad.shape, gradients(is_causal=True, dropout_p=0.5)[0].shape)
+    # -> tinytorch.Size([256, 256]) tinytorch.Size([4, 4, 256, 16])

@@ -1,44 +1,37 @@
-"""Step attention08: Attention in blocks that fit the cache
+"""Step attention08: Attention: half precision and refusals
 
-The scores of 12 texts of 128 words with 4 heads are 3 MB. They are made by a product, then read and
-written by min, max, exp, a factor, a sum and another product: each time 3 MB go from the memory to
-the processor and back, because its cache, 1 MB or so, has long forgotten them.
+float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
+product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
+already. So halves are computed as float32 and rounded once, as sums are (step reduce04). The same
+cast carries the gradients back.
 
-The texts of a batch do not depend on each other. So take as many of them as make 512 KB of scores,
-do everything with these, and go on. The results are the same, and the arrays stay in the cache:
+The rest of this step is refusals. Most of these mistakes would otherwise give a result:
 
-    for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
+- a mask of integers: 0 and 1 would be added to the scores;
+- float32 queries with float64 keys: PyTorch does not promote in a product, and neither do we;
+- is_causal together with a mask: which one counts?
+- a single vector as query: it has to be a matrix with one row.
 
-Backward does so too. FlashAttention (Dao et al., 2022) goes further: it takes blocks of keys, with
-a running maximum and a running sum of each row, so that not even one row of scores is ever whole,
-and it computes E again in backward instead of keeping it.
+The trap: a mask may be float32 with float16 inputs, as in PyTorch. Masks are often made before the
+network is turned into halves.
 
-A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
-does not, and so it is copied first. That costs little: it is smaller than the scores.
-
-The trap: blocks that are too small. Each costs a dozen calls of NumPy, a microsecond or more each.
-
-All dimensions in front are brought to one shape before, so that the first one can be cut.
-
-Changed: Attention. New: part, in_order.
-Try: 1 << 24 in place of 1 << 19 in the line with times. One block holds all, and the gain is gone.
+Changed: scaled_dot_product_attention.
+Try: leave the cast of q, k and v out. What do halves give then?
 """
 
-import copy
 import importlib
 import math
-import timeit
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.dtype import bool_, float32
+from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
-from tinytorch.ops.creation import ones
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.parts import tril
+from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
@@ -72,17 +65,26 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache.
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
     """
 
     saves = 0, 1, 2, 3, 4, None, ~0, None
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
     chunk = 1 << 19  # bytes of E in one block
+    causal_rows = 64  # rows of E in one block of causal attention
 
-    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[slice]:
-        """The parts of the first dimension of E that have at most `chunk` bytes, or one element."""
+    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
-        return [slice(first, first + step) for first in range(0, e_shape[0], step)]
+        rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
+        for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
+            i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
+            for first in range(0, e_shape[0], step):
+                b = slice(first, first + step), ...
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
+        return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
         """The largest allowed score of each row, or None where exp is safe without it."""
@@ -109,9 +111,9 @@ class Attention(Function):
         return e, z + (z == 0)
 
     def forward(
-        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, p: float, scale: float
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
     ) -> Any:
-        ctx.scale, xp, keep = scale, ctx.xp, None
+        ctx.causal, ctx.scale, xp, keep = causal, scale, ctx.xp, None
         shape = (*q.shape[:-1], k.shape[-2])
         if p:
             keep = generator_for(ctx.device, None).source.uniform(shape, q.dtype) >= p
@@ -119,10 +121,11 @@ class Attention(Function):
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
         k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
-        for b in ctx.blocks(shape, q.dtype.itemsize):
-            e, z = ctx.exponentials(q[b], k_t[b], part(mask, b), part(allowed, b))
-            y[b] = ((e if keep is None else e * keep[b]) @ v_rows[b]) / z
-            kept.append((b, e, z))
+        for block in ctx.blocks(shape, q.dtype.itemsize):
+            in_e, in_q, in_k, in_k_t = block
+            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
+            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
+            kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
@@ -148,11 +151,15 @@ class Attention(Function):
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for b, e, z in kept:
-            parts = ctx.input_gradients(g[b], q[b], k[b], v_t[b], y[b], e, z, part(keep, b))
-            gq[b], gk[b], gv[b] = parts[:3]
+        for in_e, in_q, in_k, in_k_t, e, z in kept:
+            parts = ctx.input_gradients(
+                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
+            )
+            gq[in_q] = parts[0]
+            gk[in_k] += parts[1]
+            gv[in_k] += parts[2]
             if gs is not None:
-                gs[b] = parts[3]
+                gs[in_e] = parts[3]
         return gq, gk, gv, gs
 
     def name(ctx) -> str:
@@ -160,87 +167,100 @@ class Attention(Function):
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
     Args:
+        query, key, value: [..., L, E], [..., S, E] and [..., S, V]; the result is [..., L, V].
         attn_mask: broadcasts to [..., L, S]. Of booleans: True where a query may look. Of floats:
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
+    Raises:
+        RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
+    check_operands("scaled_dot_product_attention", query, key, value)
+    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    if not dtype.is_floating_point or min(map(len, shapes)) < 2:
+        raise RuntimeError(
+            f"expected query, key and value of a float type and at least 2 dimensions, but got "
+            f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
+        )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{shapes[1][-2]} keys do not have {shapes[2][-2]} values")
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("attn_mask must be None with is_causal=True")
+    # float16 and bfloat16 are computed as float32 and rounded once.
+    computed = opmath_type(dtype)
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
-    lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
+    lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
-    q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))
+    q, k, v = (
+        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
+    )
     mask = allowed = None
     if is_causal:
-        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
+        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=q.array.dtype), device)
     elif attn_mask is not None and attn_mask.dtype is bool_:
-        allowed = attn_mask.to(dtype)
+        allowed = attn_mask.to(computed)
     elif attn_mask is not None:
-        mask = broadcast_to(attn_mask, sizes)
+        if attn_mask.dtype not in (dtype, float32):
+            raise RuntimeError(f"expected a mask of bool or {dtype}, but got {attn_mask.dtype}")
+        mask = broadcast_to(cast(attn_mask, computed), sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
-    out = Attention.apply(q, k, v, mask, allowed, dropout_p, scale)
-    return out if max(map(len, shapes)) > 2 else out.squeeze(0)
+    out = Attention.apply(q, k, v, mask, allowed, is_causal, dropout_p, scale)
+    return cast(out if max(map(len, shapes)) > 2 else out.squeeze(0), dtype)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    inputs = [randn(48, 8, 96, 32, requires_grad=True) for _ in range(3)]
-    ones_like_y = ones(48, 8, 96, 32)
+    exact = [randn(2, 20, 64).half() for _ in range(3)]
+    y = scaled_dot_product_attention(*exact)
+    expected = scaled_dot_product_attention(*(x.float() for x in exact))
+    print(y.dtype, "rounded once:", (y == expected.half()).all().item())
+    # -> tinytorch.float16 rounded once: True
 
-    def gradients(chunk):
-        Attention.chunk = chunk
-        y = scaled_dot_product_attention(*inputs)
-        return y, grad_of(y, inputs, ones_like_y)
+    # Scores of 40: exp of them is far above 65504.
+    q, k, v = (tensor([[x]]).half() for x in (8.0, 5.0, 1.0))
+    large = scaled_dot_product_attention(q, k, v)
+    print(large.tolist())  # -> [[1.0]]
 
-    def seconds(function):
-        return min(timeit.repeat(function, number=1, repeat=5))
+    # Masks of halves, of floats, of booleans; causal ones.
+    q, k, v = exact
+    mask = randn(20, 20)
+    print((scaled_dot_product_attention(q, k, v, mask).float()).isnan().any().item())  # -> False
+    for each in (mask.half(), mask > 0):
+        print(scaled_dot_product_attention(q, k, v, each).dtype)
+    # -> tinytorch.float16
+    # -> tinytorch.float16
+    print(scaled_dot_product_attention(q, k, v, is_causal=True).shape)
+    # -> tinytorch.Size([2, 20, 64])
 
-    # The same numbers, in blocks or all at once.
-    (y, grads), (expected, others) = gradients(1 << 19), gradients(1 << 40)
-    pairs = zip((y, *grads), (expected, *others), strict=True)
-    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
-    Attention.chunk = 1 << 19
-    blocks = y.grad_fn.blocks((48, 8, 96, 96), 4)
-    print(
-        len(blocks), "blocks, the first:", blocks[0]
-    )  # -> 48 blocks, the first: slice(0, 1, None)
-    times = [seconds(lambda chunk=chunk: gradients(chunk)) for chunk in (1 << 19, 1 << 40)]
-    print(f"blocks take {times[0] / times[1]:.2f} of the time")  # -> ...
+    def refused(*args, **kwargs):
+        try:
+            scaled_dot_product_attention(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            print(f"{type(error).__name__}: {str(error)[:76]}")
 
-    # A product with a transposed view, and with a copy in order.
-    a, b = inputs[0].detach().array, inputs[1].detach().array.swapaxes(-1, -2)
-    copy = in_order(b, inputs[0].device.xp)
-    times = seconds(lambda: a @ copy), seconds(lambda: a @ b)
-    print(f"a product in order takes {times[0] / times[1]:.2f} of the time")  # -> ...
-
-    # Dimensions in front are broadcast, masks too, and each gets its gradient.
-    q, k = randn(2, 5, 8), randn(3, 2, 4, 8)
-    mask = randn(5, 4, requires_grad=True)
-    y = scaled_dot_product_attention(q, k, k, mask)
-    y.square().sum().backward()
-    print(y.shape, mask.grad.shape)  # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 4])
-    y = scaled_dot_product_attention(q, k, k, tril(ones(5, 4)).bool(), dropout_p=0.1)
-    print(y.shape, scaled_dot_product_attention(q[0], k[0, 0], k[0, 0]).shape)
-    # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 8])
-
-    # A second derivative is computed on Tensors, all at once.
-    q.requires_grad_()
-    y = scaled_dot_product_attention(q, k, k)
-    (first,) = grad_of(y.square().sum(), [q], create_graph=True)
-    (second,) = grad_of(first.square().sum(), [q])
-    print(first.shape, second.shape)  # -> tinytorch.Size([2, 5, 8]) tinytorch.Size([2, 5, 8])
+    refused(q[0, 0], k, v)
+    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
+    refused(q.long(), k.long(), v.long())
+    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
+    refused(q.float(), k.double(), v.double())
+    # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: float != double != doubl
+    refused(q, k[:, :19], v)
+    # -> RuntimeError: 19 keys do not have 20 values
+    refused(q, k, v, dropout_p=-1)
+    # -> RuntimeError: dropout probability has to be between 0 and 1, but got -1
+    refused(q, k, v, mask, is_causal=True)
+    # -> RuntimeError: attn_mask must be None with is_causal=True
+    refused(q, k, v, mask.long())
+    # -> RuntimeError: expected a mask of bool or tinytorch.float16, but got tinytorch.int64
+    refused([1.0], k, v)
+    # -> TypeError: scaled_dot_product_attention(): argument 1 must be Tensor, not list

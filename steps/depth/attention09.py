@@ -1,42 +1,41 @@
-"""Step attention09: Causal attention leaves out blocks
+"""Step attention09: Several heads in the package's dress: one function
 
-With is_causal, all scores above the diagonal are computed, put through exp, and multiplied by 0.
-That is half of them. To leave out single numbers would cost more than to compute them. But blocks
-can be left out: cut the queries into blocks of 64 rows, and give each only the keys that one of its
-rows may see.
+Step 57c built several heads in a class of its own. PyTorch's function for it takes three inputs:
+query, key and value may differ, and each gets its third of one weight [3E, E]. Batches come second:
+[L, N, E].
 
-    keys        0-63  64-127  128-191
-    queries 0-63    x                          x: computed; the diagonal
-    64-127          x     x                    blocks are still masked
-    128-191         x     x       x
+    [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 
-Of n x n blocks (n + 1) / 2n are left: 3/4 for 128 words, 5/8 for 256, near 1/2 for long texts.
+The demo has a task that one attention cannot learn and two can: each word needs both neighbours,
+and the mean of the two does not tell them apart.
 
-A key is seen by several blocks of queries now, and the gradients of K and V are sums over them: so
-`gk[in_k] += ...`. Queries are in one block only.
+The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
+fits, and mixes words, sentences and heads.
 
-The trap: arrays filled by += must begin as zeros, and `=` would keep the last block only.
-
-Changed: Attention (blocks, forward, backward), scaled_dot_product_attention.
-Try: write gk[in_k] = parts[1]. Which line of the demo breaks, and why not with 64 words?
+New: in_projection, multi_head_attention_forward.
+Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the
+task.
 """
 
 import importlib
 import math
-import timeit
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_
+from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.nn.linear import linear
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
-from tinytorch.ops.creation import ones
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import eye
+from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.parts import tril
+from tinytorch.ops.joining import cat
+from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
+from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -170,72 +169,125 @@ class Attention(Function):
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
     Args:
+        query, key, value: [..., L, E], [..., S, E] and [..., S, V]; the result is [..., L, V].
         attn_mask: broadcasts to [..., L, S]. Of booleans: True where a query may look. Of floats:
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
+    Raises:
+        RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
+    check_operands("scaled_dot_product_attention", query, key, value)
+    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    if not dtype.is_floating_point or min(map(len, shapes)) < 2:
+        raise RuntimeError(
+            f"expected query, key and value of a float type and at least 2 dimensions, but got "
+            f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
+        )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{shapes[1][-2]} keys do not have {shapes[2][-2]} values")
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    if is_causal and attn_mask is not None:
+        raise RuntimeError("attn_mask must be None with is_causal=True")
+    # float16 and bfloat16 are computed as float32 and rounded once.
+    computed = opmath_type(dtype)
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
-    lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
+    lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
-    q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))
+    q, k, v = (
+        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
+    )
     mask = allowed = None
     if is_causal:
-        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
+        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=q.array.dtype), device)
     elif attn_mask is not None and attn_mask.dtype is bool_:
-        allowed = attn_mask.to(dtype)
+        allowed = attn_mask.to(computed)
     elif attn_mask is not None:
-        mask = broadcast_to(attn_mask, sizes)
+        if attn_mask.dtype not in (dtype, float32):
+            raise RuntimeError(f"expected a mask of bool or {dtype}, but got {attn_mask.dtype}")
+        mask = broadcast_to(cast(attn_mask, computed), sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
     out = Attention.apply(q, k, v, mask, allowed, is_causal, dropout_p, scale)
-    return out if max(map(len, shapes)) > 2 else out.squeeze(0)
+    return cast(out if max(map(len, shapes)) > 2 else out.squeeze(0), dtype)
+
+
+def in_projection(
+    inputs: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor | None
+) -> list[Tensor]:
+    """Query, key and value, each multiplied by its third of the matrix [3E, E]."""
+    query, key, value = inputs
+    if query is key and key is value:
+        return list(linear(query, weight, bias).chunk(3, -1))
+    biases = [None] * 3 if bias is None else bias.chunk(3)
+    return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    num_heads: int,
+    in_proj_weight: Tensor,
+    in_proj_bias: Tensor | None,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+) -> Tensor:
+    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
+    q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
+    # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
+    q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
+    y = scaled_dot_product_attention(q, k, v)
+    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
-    inputs = [randn(4, 4, 256, 16, requires_grad=True) for _ in range(3)]
-    allowed = tril(ones(256, 256)).bool()
 
-    def gradients(**how):
-        y = scaled_dot_product_attention(*inputs, **how)
-        return y, grad_of(y, inputs, ones(4, 4, 256, 16))
+    def batch():
+        """64 rings of 6 words: each is 6 random numbers, and its place as a unit vector. Wanted are
+        the numbers of both neighbours."""
+        words = randn(6, 64, 6)
+        places = eye(6).unsqueeze(1).expand(6, 64, 6)
+        neighbours = [words[[5, 0, 1, 2, 3, 4]], words[[1, 2, 3, 4, 5, 0]]]
+        return cat([words, places], -1), cat(neighbours, -1)
 
-    # The same as with a mask.
-    (y, grads), (expected, others) = gradients(is_causal=True), gradients(attn_mask=allowed)
-    pairs = zip((y, *grads), (expected, *others), strict=True)
-    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
+    def train(heads):
+        manual_seed(0)
+        shapes = (36, 12), (36,), (12, 12), (12,)
+        params = [(randn(shape) * 0.3).requires_grad_() for shape in shapes]
+        optimizer = Adam(params, lr=0.05)
+        for _ in range(250):
+            x, wanted = batch()
+            loss = (multi_head_attention_forward(x, x, x, heads, *params) - wanted).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.item()
 
-    blocks = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn.saved[-1]
-    print("keys of the blocks of rows:", sorted({e.shape[-1] for *_, e, z in blocks}))
-    # -> keys of the blocks of rows: [64, 128, 192, 256]
-    print(
-        "computed:", sum(e.size for *_, e, z in blocks) / (4 * 4 * 256 * 256)
-    )  # -> computed: 0.625
+    print(f"one head:  a mean error of {train(1):.1f}")  # -> one head:  a mean error of 0.5
+    print(f"two heads: a mean error of {train(2):.1f}")  # -> two heads: a mean error of 0.0
 
-    times = [
-        min(timeit.repeat(lambda how=how: gradients(**how), number=1, repeat=7))
-        for how in ({"is_causal": True}, {"attn_mask": allowed})
+    # One product for query, key and value, or three: the same.
+    x, weights = randn(5, 2, 8), [randn(24, 8), randn(24), randn(8, 8), randn(8)]
+    y = multi_head_attention_forward(x, x, x, 2, *weights)
+    other = multi_head_attention_forward(x, x + 0, x + 0, 2, *weights)
+    print(y.shape, (y - other).abs().max().item() < 1e-4)  # -> tinytorch.Size([5, 2, 8]) True
+    no_bias = multi_head_attention_forward(x, x + 0, x + 0, 2, weights[0], None, weights[2], None)
+    print(no_bias.shape)  # -> tinytorch.Size([5, 2, 8])
+
+    # Each head by itself, put side by side, gives the same.
+    q, k, v = in_projection((x, x, x), *weights[:2])
+    heads = [
+        scaled_dot_product_attention(*(z[..., part].transpose(0, 1) for z in (q, k, v)))
+        for part in (slice(0, 4), slice(4, 8))
     ]
-    print(f"causal blocks take {times[0] / times[1]:.2f} of the time of the mask")  # -> ...
-
-    # A mask of floats, with its gradient, and dropout go through the same blocks.
-    mask = randn(256, 256, requires_grad=True)
-    scaled_dot_product_attention(*inputs, mask).sum().backward()
-    print(mask.grad.shape, gradients(is_causal=True, dropout_p=0.5)[0].shape)
-    # -> tinytorch.Size([256, 256]) tinytorch.Size([4, 4, 256, 16])
+    together = linear(cat(heads, -1).transpose(0, 1), *weights[2:])
+    print((y - together).abs().max().item() < 1e-4)  # -> True

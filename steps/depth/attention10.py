@@ -1,22 +1,24 @@
-"""Step attention10: Attention: half precision and refusals
+"""Step attention10: Grouped-query attention
 
-float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
-product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
-already. So halves are computed as float32 and rounded once, as sums are (step reduce04). The same
-cast carries the gradients back.
+A network that writes keeps the keys and values of all words so far, or it would have to compute
+them again for each new word. For 32 heads of 128 numbers, 32 layers and 16-bit floats this is half
+a megabyte for each word: with a text of 10,000 words, 5 GB. This memory, rather than the weights of
+the network, limits how long a text can be.
 
-The rest of this step is refusals. Most of these mistakes would otherwise give a result:
+The queries of old words are not needed any more. So keep many heads of queries, and let several of
+them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023), "grouped queries":
 
-- a mask of integers: 0 and 1 would be added to the scores;
-- float32 queries with float64 keys: PyTorch does not promote in a product, and neither do we;
-- is_causal together with a mask: which one counts?
-- a single vector as query: it has to be a matrix with one row.
+    queries   0 1 2 3   4 5 6 7        8 heads
+    keys         0         1           2 heads, a quarter of the memory
 
-The trap: a mask may be float32 with float16 inputs, as in PyTorch. Masks are often made before the
-network is turned into halves.
+Neighbours share: head i of the queries looks at head i // 4 of the keys. Here each head of the keys
+is repeated, and the gradient of what was repeated is a sum.
 
-Changed: scaled_dot_product_attention.
-Try: leave the cast of q, k and v out. What do halves give then?
+The trap: repeat and repeat_interleave. 0 1 0 1 0 1 0 1 has the right shape, and gives the queries
+other keys than those they were trained with.
+
+Changed: scaled_dot_product_attention (enable_gqa).
+Try: key.repeat(1, 4, 1, 1) in the demo, in place of repeat_interleave.
 """
 
 import importlib
@@ -24,13 +26,16 @@ import math
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.nn.linear import linear
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.gather import repeat_interleave
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
@@ -169,6 +174,7 @@ class Attention(Function):
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
@@ -178,6 +184,8 @@ def scaled_dot_product_attention(
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
+        enable_gqa: dimension -3 of query holds more heads than those of key and value, which are
+            shared out evenly (Ainslie et al., 2023).
     Raises:
         RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
@@ -194,6 +202,12 @@ def scaled_dot_product_attention(
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:
         raise RuntimeError("attn_mask must be None with is_causal=True")
+    if enable_gqa:
+        heads = [shape[-3] for shape in shapes]
+        if any(n == 0 or heads[0] % n for n in heads[1:]):
+            raise RuntimeError(f"{heads[1]} and {heads[2]} heads do not divide {heads[0]}")
+        key = repeat_interleave(key, heads[0] // heads[1], -3)
+        value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = opmath_type(dtype)
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
@@ -217,50 +231,70 @@ def scaled_dot_product_attention(
     return cast(out if max(map(len, shapes)) > 2 else out.squeeze(0), dtype)
 
 
+def in_projection(
+    inputs: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor | None
+) -> list[Tensor]:
+    """Query, key and value, each multiplied by its third of the matrix [3E, E]."""
+    query, key, value = inputs
+    if query is key and key is value:
+        return list(linear(query, weight, bias).chunk(3, -1))
+    biases = [None] * 3 if bias is None else bias.chunk(3)
+    return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    num_heads: int,
+    in_proj_weight: Tensor,
+    in_proj_bias: Tensor | None,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+) -> Tensor:
+    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
+    q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
+    # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
+    q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
+    y = scaled_dot_product_attention(q, k, v)
+    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    exact = [randn(2, 20, 64).half() for _ in range(3)]
-    y = scaled_dot_product_attention(*exact)
-    expected = scaled_dot_product_attention(*(x.float() for x in exact))
-    print(y.dtype, "rounded once:", (y == expected.half()).all().item())
-    # -> tinytorch.float16 rounded once: True
+    query = randn(3, 8, 5, 16)
+    key, value = (randn(3, 2, 5, 16, requires_grad=True) for _ in range(2))
 
-    # Scores of 40: exp of them is far above 65504.
-    q, k, v = (tensor([[x]]).half() for x in (8.0, 5.0, 1.0))
-    large = scaled_dot_product_attention(q, k, v)
-    print(large.tolist())  # -> [[1.0]]
+    # Eight heads cannot be broadcast against two.
+    try:
+        scaled_dot_product_attention(query, key, value)
+    except RuntimeError as error:
+        print(str(error).partition(":")[0])
+    # -> Shape mismatch
 
-    # Masks of halves, of floats, of booleans; causal ones.
-    q, k, v = exact
-    mask = randn(20, 20)
-    print((scaled_dot_product_attention(q, k, v, mask).float()).isnan().any().item())  # -> False
-    for each in (mask.half(), mask > 0):
-        print(scaled_dot_product_attention(q, k, v, each).dtype)
-    # -> tinytorch.float16
-    # -> tinytorch.float16
-    print(scaled_dot_product_attention(q, k, v, is_causal=True).shape)
-    # -> tinytorch.Size([2, 20, 64])
+    y = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    print(y.shape, key.shape)  # -> tinytorch.Size([3, 8, 5, 16]) tinytorch.Size([3, 2, 5, 16])
+    key_4, value_4 = (repeat_interleave(x, 4, 1) for x in (key, value))
+    same = scaled_dot_product_attention(query, key_4, value_4, is_causal=True)
+    print((y - same).abs().max().item())  # -> 0.0
 
-    def refused(*args, **kwargs):
+    # The gradient of a shared key is the sum over the four heads that share it.
+    (grad,) = grad_of(y.sum(), [key])
+    (grad_4,) = grad_of(same.sum(), [key_4])
+    print((grad - grad_4.unflatten(1, (2, 4)).sum(2)).abs().max().item() < 1e-5)  # -> True
+
+    for heads in (3, 0):
         try:
-            scaled_dot_product_attention(*args, **kwargs)
-        except (RuntimeError, TypeError) as error:
-            print(f"{type(error).__name__}: {str(error)[:76]}")
+            shared = randn(3, heads, 5, 16)
+            scaled_dot_product_attention(query, shared, shared, enable_gqa=True)
+        except RuntimeError as error:
+            print(error)
+    # -> 3 and 3 heads do not divide 8
+    # -> 0 and 0 heads do not divide 8
 
-    refused(q[0, 0], k, v)
-    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
-    refused(q.long(), k.long(), v.long())
-    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
-    refused(q.float(), k.double(), v.double())
-    # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: float != double != doubl
-    refused(q, k[:, :19], v)
-    # -> RuntimeError: 19 keys do not have 20 values
-    refused(q, k, v, dropout_p=-1)
-    # -> RuntimeError: dropout probability has to be between 0 and 1, but got -1
-    refused(q, k, v, mask, is_causal=True)
-    # -> RuntimeError: attn_mask must be None with is_causal=True
-    refused(q, k, v, mask.long())
-    # -> RuntimeError: expected a mask of bool or tinytorch.float16, but got tinytorch.int64
-    refused([1.0], k, v)
-    # -> TypeError: scaled_dot_product_attention(): argument 1 must be Tensor, not list
+    # What is kept for each word: 32 layers, heads of 128 numbers, keys and values, 2 bytes each.
+    for heads in (32, 8):
+        print(heads, "heads:", 32 * 2 * heads * 128 * 2 // 1024, "KB for each word")
+    # -> 32 heads: 512 KB for each word
+    # -> 8 heads: 128 KB for each word

@@ -1,30 +1,25 @@
-"""Step attention11: Multi-head attention
+"""Step attention11: MultiheadAttention: the layer
 
-One softmax gives each word one mean of what it looks at. Suppose a word needs both neighbours: it
-can look left, or right, or at the mean of the two, which does not tell them apart. The demo has
-this task: one attention cannot learn it, two can.
+Step attention09 has a function and four loose tensors. In a Module they have names, an optimizer
+finds them, and they can be saved and moved. The names are PyTorch's, because files of trained
+networks have them.
 
-So attend several times, each time with other queries and keys. What they are is learned: each head
-h multiplies the input by matrices of its own, and the results are put side by side:
+    in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
+    in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
 
-    head_h = attention(X Wq_h, X Wk_h, X Wv_h)          [L, E / heads]
-    Y = [head_1 ... head_H] Wo                          [L, E]
+The initial values: Xavier's rule (step init03) draws in_proj_weight as one matrix with E inputs and
+3E outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6
+/ (E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
+Linear does.
 
-As each head has E / H components, H heads cost what one large head would. And it needs no loop:
-stacked, the Wq_h of all heads are one matrix [E, E]; with those for K and V under it, [3E, E]. One
-product, and then a view in another shape, in which the heads are a batch like the sentences.
+Dropout works on the weights (step attention05). A module knows whether it is in training: eval()
+switches dropout off.
 
-    [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
+The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
+heads, and computes something else in each.
 
-The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
-fits, and mixes words, sentences and heads.
-
-Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
-each gets its third of the matrix.
-
-New: in_projection, multi_head_attention_forward.
-Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the
-task.
+New: MultiheadAttention. Changed: multi_head_attention_forward.
+Try: load the state of a layer with 2 heads into one with 4.
 """
 
 import importlib
@@ -35,13 +30,16 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.linear import linear
+from tinytorch.nn.init import constant_, xavier_uniform_
+from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import eye
+from tinytorch.ops.creation import empty
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.joining import cat
+from tinytorch.ops.gather import repeat_interleave
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
@@ -181,6 +179,7 @@ class Attention(Function):
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
@@ -190,6 +189,8 @@ def scaled_dot_product_attention(
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
+        enable_gqa: dimension -3 of query holds more heads than those of key and value, which are
+            shared out evenly (Ainslie et al., 2023).
     Raises:
         RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
@@ -206,6 +207,12 @@ def scaled_dot_product_attention(
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:
         raise RuntimeError("attn_mask must be None with is_causal=True")
+    if enable_gqa:
+        heads = [shape[-3] for shape in shapes]
+        if any(n == 0 or heads[0] % n for n in heads[1:]):
+            raise RuntimeError(f"{heads[1]} and {heads[2]} heads do not divide {heads[0]}")
+        key = repeat_interleave(key, heads[0] // heads[1], -3)
+        value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = opmath_type(dtype)
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
@@ -247,57 +254,118 @@ def multi_head_attention_forward(
     num_heads: int,
     in_proj_weight: Tensor,
     in_proj_bias: Tensor | None,
+    dropout_p: float,
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
+    training: bool = True,
 ) -> Tensor:
-    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
+    """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
     q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
-    y = scaled_dot_product_attention(q, k, v)
+    dropout_p = dropout_p if training else 0.0
+    y = scaled_dot_product_attention(q, k, v, None, dropout_p)
     return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+
+
+class MultiheadAttention(Module):
+    """Several attentions side by side, each on its own projection of the inputs.
+
+        heads = [attention(Q Wq_h, K Wk_h, V Wv_h) for each head h];   Y = concatenated heads @ Wo
+
+    The parameters are in_proj_weight [3E, E] with rows for Q, K and V, in_proj_bias, and out_proj
+    (Vaswani et al., 2017).
+
+    Raises:
+        AssertionError: the heads do not divide embed_dim.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+    ):
+        if embed_dim % num_heads:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        super().__init__()
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout = dropout
+        shapes = {
+            "in_proj_weight": (3 * embed_dim, embed_dim),
+            "in_proj_bias": (3 * embed_dim,) if bias else None,
+        }
+        like = {"device": device, "dtype": dtype}
+        for name, shape in shapes.items():
+            self.register_parameter(name, shape and Parameter(empty(shape, **like)))
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **like)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Draws the weights by Xavier's rule, in PyTorch's order; the biases are 0."""
+        for name, param in self.named_parameters(recurse=False):
+            if name.endswith("weight"):
+                xavier_uniform_(param)
+        if self.in_proj_bias is not None:
+            constant_(self.in_proj_bias, 0.0)
+            constant_(self.out_proj.bias, 0.0)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query [L, N, E], key [S, N, E] and value [S, N, E] give [L, N, E]."""
+        return multi_head_attention_forward(
+            query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
+            self.out_proj.weight, self.out_proj.bias, self.training,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+    layer = MultiheadAttention(16, 2, dropout=0.1)
+    print(layer)
+    # -> MultiheadAttention(
+    # ->   (out_proj): Linear(in_features=16, out_features=16, bias=True)
+    # -> )
+    for name, param in layer.named_parameters():
+        print(name, list(param.shape))
+    # -> in_proj_weight [48, 16]
+    # -> in_proj_bias [48]
+    # -> out_proj.weight [16, 16]
+    # -> out_proj.bias [16]
+    bound = (6 / (48 + 16)) ** 0.5
+    print(0.98 * bound < layer.in_proj_weight.abs().max().item() < bound)  # -> True
+    print(layer.in_proj_bias.abs().max().item(), layer.out_proj.bias.abs().max().item())
+    # -> 0.0 0.0
+    print(len(list(MultiheadAttention(16, 2, bias=False).parameters())))  # -> 2
 
-    def batch():
-        """64 rings of 6 words: each is 6 random numbers, and its place as a unit vector. Wanted are
-        the numbers of both neighbours."""
-        words = randn(6, 64, 6)
-        places = eye(6).unsqueeze(1).expand(6, 64, 6)
-        neighbours = [words[[5, 0, 1, 2, 3, 4]], words[[1, 2, 3, 4, 5, 0]]]
-        return cat([words, places], -1), cat(neighbours, -1)
+    # With dropout two calls differ; eval() switches it off.
+    x = randn(5, 3, 16)
+    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> False
+    layer.eval()
+    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> True
 
-    def train(heads):
-        manual_seed(0)
-        shapes = (36, 12), (36,), (12, 12), (12,)
-        params = [(randn(shape) * 0.3).requires_grad_() for shape in shapes]
-        optimizer = Adam(params, lr=0.05)
-        for _ in range(250):
-            x, wanted = batch()
-            loss = (multi_head_attention_forward(x, x, x, heads, *params) - wanted).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return loss.item()
+    # What one query reads in another sequence.
+    print(layer(x[:1], x, x).shape)  # -> tinytorch.Size([1, 3, 16])
 
-    print(f"one head:  a mean error of {train(1):.1f}")  # -> one head:  a mean error of 0.5
-    print(f"two heads: a mean error of {train(2):.1f}")  # -> two heads: a mean error of 0.0
+    # Training: every word is to become the mean of all words. Equal weights do it.
+    layer = MultiheadAttention(16, 2)
+    optimizer = Adam(layer.parameters(), lr=0.01)
+    for step in range(201):
+        x = randn(5, 32, 16)
+        loss = (layer(x, x, x) - x.mean(0)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 100 == 0:
+            print(f"{loss.item():.3f}")
+    # -> 0.255
+    # -> 0.009
+    # -> 0.000
 
-    # One product for query, key and value, or three: the same.
-    x, weights = randn(5, 2, 8), [randn(24, 8), randn(24), randn(8, 8), randn(8)]
-    y = multi_head_attention_forward(x, x, x, 2, *weights)
-    other = multi_head_attention_forward(x, x + 0, x + 0, 2, *weights)
-    print(y.shape, (y - other).abs().max().item() < 1e-4)  # -> tinytorch.Size([5, 2, 8]) True
-    no_bias = multi_head_attention_forward(x, x + 0, x + 0, 2, weights[0], None, weights[2], None)
-    print(no_bias.shape)  # -> tinytorch.Size([5, 2, 8])
-
-    # Each head by itself, put side by side, gives the same.
-    q, k, v = in_projection((x, x, x), *weights[:2])
-    heads = [
-        scaled_dot_product_attention(*(z[..., part].transpose(0, 1) for z in (q, k, v)))
-        for part in (slice(0, 4), slice(4, 8))
-    ]
-    together = linear(cat(heads, -1).transpose(0, 1), *weights[2:])
-    print((y - together).abs().max().item() < 1e-4)  # -> True
+    try:
+        MultiheadAttention(16, 3)
+    except AssertionError as error:
+        print(error)  # -> embed_dim must be divisible by num_heads

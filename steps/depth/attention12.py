@@ -1,24 +1,22 @@
-"""Step attention12: Grouped-query attention
+"""Step attention12: Attention weights to look at: need_weights
 
-A network that writes keeps the keys and values of all words so far, or it would have to compute
-them again for each new word. For 32 heads of 128 numbers, 32 layers and 16-bit floats this is half
-a megabyte for each word: with a text of 10,000 words, 5 GB. This memory, rather than the weights of
-the network, limits how long a text can be.
+Attention is one of the few parts of a network that one can look at: row i of its weights says what
+word i took from where. But step attention11 cannot return them: the single node of step attention02
+keeps E and z, in blocks.
 
-The queries of old words are not needed any more. So keep many heads of queries, and let several of
-them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023), "grouped queries":
+need_weights returns them beside the result, as the mean over the heads, or of each head. For that
+the softmax is made as in step attention01, all L x S weights of it. This takes longer, and a
+network that is not looked at says need_weights=False.
 
-    queries   0 1 2 3   4 5 6 7        8 heads
-    keys         0         1           2 heads, a quarter of the memory
+The demo trains a layer that has to find the next letter, in words in random order, and draws its
+weights. They show what it has learned.
 
-Neighbours share: head i of the queries looks at head i // 4 of the keys. Here each head of the keys
-is repeated, and the gradient of what was repeated is a sum.
+The trap: need_weights is True unless you say otherwise, as in PyTorch. (The layers of the
+Transformer all say False.) And a large weight is no proof that a word matters: the value behind it
+may be small.
 
-The trap: repeat and repeat_interleave. 0 1 0 1 0 1 0 1 has the right shape, and gives the queries
-other keys than those they were trained with.
-
-Changed: scaled_dot_product_attention (enable_gqa).
-Try: key.repeat(1, 4, 1, 1) in the demo, in place of repeat_interleave.
+Changed: multi_head_attention_forward and MultiheadAttention return (result, weights or None).
+Try: average_attn_weights=False in the map, with two heads. Do they look at different places?
 """
 
 import importlib
@@ -26,19 +24,26 @@ import math
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.linear import linear
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.nn.class_loss import softmax
+from tinytorch.nn.dropout import dropout
+from tinytorch.nn.init import constant_, xavier_uniform_
+from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import empty, eye
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import repeat_interleave
+from tinytorch.ops.joining import cat
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.random import generator_for, manual_seed, randn
+from tinytorch.ops.random import generator_for, manual_seed, randn, randperm
 from tinytorch.ops.reduction import Sum
+from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -249,52 +254,135 @@ def multi_head_attention_forward(
     num_heads: int,
     in_proj_weight: Tensor,
     in_proj_bias: Tensor | None,
+    dropout_p: float,
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
-) -> Tensor:
-    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
+    training: bool = True,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
+    e = query.array.shape[-1]
     q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
-    y = scaled_dot_product_attention(q, k, v)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    dropout_p = dropout_p if training else 0.0
+    found = None
+    if need_weights:
+        scores = (q / math.sqrt(e // num_heads)) @ k.mT
+        found = dropout(softmax(scores, -1), dropout_p)
+        y = found @ v
+        found = found.mean(1) if average_attn_weights else found
+    else:
+        y = scaled_dot_product_attention(q, k, v, None, dropout_p)
+    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
+
+
+class MultiheadAttention(Module):
+    """Several attentions side by side, each on its own projection of the inputs.
+
+        heads = [attention(Q Wq_h, K Wk_h, V Wv_h) for each head h];   Y = concatenated heads @ Wo
+
+    The parameters are in_proj_weight [3E, E] with rows for Q, K and V, in_proj_bias, and out_proj
+    (Vaswani et al., 2017).
+
+    Raises:
+        AssertionError: the heads do not divide embed_dim.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+    ):
+        if embed_dim % num_heads:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        super().__init__()
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout = dropout
+        shapes = {
+            "in_proj_weight": (3 * embed_dim, embed_dim),
+            "in_proj_bias": (3 * embed_dim,) if bias else None,
+        }
+        like = {"device": device, "dtype": dtype}
+        for name, shape in shapes.items():
+            self.register_parameter(name, shape and Parameter(empty(shape, **like)))
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **like)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Draws the weights by Xavier's rule, in PyTorch's order; the biases are 0."""
+        for name, param in self.named_parameters(recurse=False):
+            if name.endswith("weight"):
+                xavier_uniform_(param)
+        if self.in_proj_bias is not None:
+            constant_(self.in_proj_bias, 0.0)
+            constant_(self.out_proj.bias, 0.0)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        need_weights: bool = True,
+        average_attn_weights: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
+
+        Args:
+            query, key, value: [L, N, E], [S, N, E], [S, N, E].
+            average_attn_weights: False gives the weights of each head, [N, heads, L, S].
+        """
+        return multi_head_attention_forward(
+            query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
+            self.out_proj.weight, self.out_proj.bias, self.training, need_weights,
+            average_attn_weights,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
+
+    def show(weights, rows, columns):
+        """Prints a map: the darker the sign, the more the row takes of the column."""
+        print(" " * 6, *(f"{name:>5}" for name in columns))
+        for name, row in zip(rows, weights.tolist(), strict=True):
+            print(f"{name:>6}", *(f"{' .:-=+*#%@'[min(9, int(10 * w))] * 3:>5}" for w in row))
+
     manual_seed(0)
-    query = randn(3, 8, 5, 16)
-    key, value = (randn(3, 2, 5, 16, requires_grad=True) for _ in range(2))
+    layer = MultiheadAttention(16, 2).eval()
+    x = randn(5, 3, 16)
+    (y, weights), (fast, nothing) = layer(x, x, x), layer(x, x, x, need_weights=False)
+    print((y - fast).abs().max().item() < 1e-6, weights.shape, nothing)
+    # -> True tinytorch.Size([3, 5, 5]) None
+    print(layer(x, x, x, average_attn_weights=False)[1].shape)  # -> tinytorch.Size([3, 2, 5, 5])
 
-    # Eight heads cannot be broadcast against two.
-    try:
-        scaled_dot_product_attention(query, key, value)
-    except RuntimeError as error:
-        print(str(error).partition(":")[0])
-    # -> Shape mismatch
+    # A layer learns to look where the answer is. A word is a letter, and 6 numbers; wanted are the
+    # numbers of the next letter, wherever that stands.
+    letters = "abcdef"
+    layer = MultiheadAttention(12, 1)
+    optimizer = Adam(layer.parameters(), lr=0.02)
 
-    y = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    print(y.shape, key.shape)  # -> tinytorch.Size([3, 8, 5, 16]) tinytorch.Size([3, 2, 5, 16])
-    key_4, value_4 = (repeat_interleave(x, 4, 1) for x in (key, value))
-    same = scaled_dot_product_attention(query, key_4, value_4, is_causal=True)
-    print((y - same).abs().max().item())  # -> 0.0
+    def sentences(order, count=32):
+        numbers = randn(6, count, 6)
+        codes = eye(6).unsqueeze(1).expand(6, count, 6)
+        return cat([codes, numbers], -1)[order], numbers[(order + 1) % 6]
 
-    # The gradient of a shared key is the sum over the four heads that share it.
-    (grad,) = grad_of(y.sum(), [key])
-    (grad_4,) = grad_of(same.sum(), [key_4])
-    print((grad - grad_4.unflatten(1, (2, 4)).sum(2)).abs().max().item() < 1e-5)  # -> True
-
-    for heads in (3, 0):
-        try:
-            shared = randn(3, heads, 5, 16)
-            scaled_dot_product_attention(query, shared, shared, enable_gqa=True)
-        except RuntimeError as error:
-            print(error)
-    # -> 3 and 3 heads do not divide 8
-    # -> 0 and 0 heads do not divide 8
-
-    # What is kept for each word: 32 layers, heads of 128 numbers, keys and values, 2 bytes each.
-    for heads in (32, 8):
-        print(heads, "heads:", 32 * 2 * heads * 128 * 2 // 1024, "KB for each word")
-    # -> 32 heads: 512 KB for each word
-    # -> 8 heads: 128 KB for each word
+    for _ in range(400):
+        x, wanted = sentences(randperm(6))
+        y, weights = layer(x, x, x)
+        loss = (y[..., :6] - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    order = tensor([3, 0, 5, 1, 4, 2])
+    x, wanted = sentences(order, 1)
+    weights = layer(x, x, x)[1]
+    names = [letters[i] for i in order.tolist()]
+    show(weights[0].detach(), names, names)
+    print("found:", [names[i] for i in weights[0].argmax(-1).tolist()])
+    # -> found: ['e', 'b', 'a', 'c', 'f', 'd']

@@ -1,25 +1,27 @@
-"""Step attention13: MultiheadAttention: the layer
+"""Step attention13: Padding masks
 
-Step attention11 has a function and four loose tensors. In a Module they have names, an optimizer
-finds them, and they can be saved and moved. The names are PyTorch's, because files of trained
-networks have them.
+Sentences of a batch differ in length. The short ones are filled up with some number, and attention
+looks at these fillers as at any word. In the demo, the result for a sentence depends on what fills
+it up.
 
-    in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
-    in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
+A key_padding_mask [N, S] says for each sentence which keys do not count. The attn_mask of step
+attention01, [L, S], says for each query where it may look, in all sentences. Both hold: a key
+counts if neither forbids it.
 
-The initial values: Xavier's rule (step init03) draws in_proj_weight as one matrix with E inputs and
-3E outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6
-/ (E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
-Linear does.
+    padding [N, S] -> [N, 1, 1, S]        for all heads and queries of a sentence
+    attn_mask [L, S], or [N * heads, L, S] -> [N, heads, L, S]
 
-Dropout works on the weights (step attention07). A module knows whether it is in training: eval()
-switches dropout off.
+Two masks of booleans are combined by "or". Otherwise both are turned into floats, -inf for what is
+forbidden, and added.
 
-The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
-heads, and computes something else in each.
+The trap, which is PyTorch's: here True means "may NOT look", in scaled_dot_product_attention it
+means "may look". A mask that was made for one of them is wrong in the other, without an error.
 
-New: MultiheadAttention. Changed: multi_head_attention_forward.
-Try: load the state of a layer with 2 heads into one with 4.
+Another trap: is_causal does not make a mask. It is a hint that attn_mask is the causal one, so that
+step attention07 can be used instead of the mask.
+
+Changed: multi_head_attention_forward, MultiheadAttention. New: additive, merged_mask.
+Try: give the padding mask the other way round, ~padding.
 """
 
 import importlib
@@ -29,21 +31,24 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.nn.class_loss import softmax
+from tinytorch.nn.dropout import dropout
 from tinytorch.nn.init import constant_, xavier_uniform_
 from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
+from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty
+from tinytorch.ops.creation import empty, ones, zeros
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.gather import repeat_interleave
+from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.matmul import check_operands
+from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
-from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -247,6 +252,35 @@ def in_projection(
     return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
 
 
+def additive(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask to be added to the scores: -inf where one of booleans says True."""
+    if mask.dtype is not bool_:
+        return mask
+    nothing = zeros(mask.array.shape, dtype=like.dtype, device=like.device)
+    return masked_fill(nothing, mask, -math.inf)
+
+
+def merged_mask(attn_mask: Any, padding_mask: Any, query: Tensor) -> Tensor | None:
+    """Both masks of multi-head attention in one that broadcasts to [N, heads, L, S], or None.
+
+    `query` is [N, heads, L, E], attn_mask [L, S] or [N * heads, L, S], padding_mask [N, S].
+    """
+    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding_mask)):
+        if mask is not None and not (mask.dtype is bool_ or mask.is_floating_point()):
+            raise AssertionError(f"only bool and floating types of {name} are supported")
+    n, heads = query.array.shape[:2]
+    if attn_mask is not None and attn_mask.array.ndim == 3:
+        attn_mask = attn_mask.reshape(n, heads, *attn_mask.array.shape[1:])
+    if padding_mask is None:
+        return attn_mask
+    padding_mask = padding_mask.reshape(n, 1, 1, -1)
+    if attn_mask is None:
+        return padding_mask
+    if attn_mask.dtype is bool_ and padding_mask.dtype is bool_:
+        return attn_mask | padding_mask
+    return additive(attn_mask, query) + additive(padding_mask, query)
+
+
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,
@@ -258,14 +292,31 @@ def multi_head_attention_forward(
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
     training: bool = True,
-) -> Tensor:
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
+    e = query.array.shape[-1]
     q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
-    y = scaled_dot_product_attention(q, k, v, None, dropout_p)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    mask, found = merged_mask(attn_mask, key_padding_mask, q), None
+    if need_weights:
+        scores = (q / math.sqrt(e // num_heads)) @ k.mT
+        scores = scores if mask is None else scores + additive(mask, q)
+        found = dropout(softmax(scores, -1), dropout_p)
+        y = found @ v
+        found = found.mean(1) if average_attn_weights else found
+    elif is_causal and key_padding_mask is None:
+        y = scaled_dot_product_attention(q, k, v, None, dropout_p, True)
+    else:
+        mask = logical_not(mask) if mask is not None and mask.dtype is bool_ else mask
+        y = scaled_dot_product_attention(q, k, v, mask, dropout_p)
+    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
 
 
 class MultiheadAttention(Module):
@@ -313,59 +364,72 @@ class MultiheadAttention(Module):
             constant_(self.in_proj_bias, 0.0)
             constant_(self.out_proj.bias, 0.0)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """query [L, N, E], key [S, N, E] and value [S, N, E] give [L, N, E]."""
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
+
+        Args:
+            query, key, value: [L, N, E], [S, N, E], [S, N, E].
+            key_padding_mask: [N, S], True (or -inf) for keys that do not count.
+            attn_mask: [L, S] or [N * heads, L, S], True (or -inf) where a query may not look. The
+                opposite of what scaled_dot_product_attention takes, as in PyTorch.
+            average_attn_weights: False gives the weights of each head, [N, heads, L, S].
+            is_causal: says that attn_mask, which must be given, is the causal one.
+        """
         return multi_head_attention_forward(
             query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
-            self.out_proj.weight, self.out_proj.bias, self.training,
+            self.out_proj.weight, self.out_proj.bias, self.training, key_padding_mask, need_weights,
+            attn_mask, average_attn_weights, is_causal,
         )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = MultiheadAttention(16, 2, dropout=0.1)
-    print(layer)
-    # -> MultiheadAttention(
-    # ->   (out_proj): Linear(in_features=16, out_features=16, bias=True)
-    # -> )
-    for name, param in layer.named_parameters():
-        print(name, list(param.shape))
-    # -> in_proj_weight [48, 16]
-    # -> in_proj_bias [48]
-    # -> out_proj.weight [16, 16]
-    # -> out_proj.bias [16]
-    bound = (6 / (48 + 16)) ** 0.5
-    print(0.98 * bound < layer.in_proj_weight.abs().max().item() < bound)  # -> True
-    print(layer.in_proj_bias.abs().max().item(), layer.out_proj.bias.abs().max().item())
-    # -> 0.0 0.0
-    print(len(list(MultiheadAttention(16, 2, bias=False).parameters())))  # -> 2
+    layer = MultiheadAttention(8, 2).eval()
 
-    # With dropout two calls differ; eval() switches it off.
-    x = randn(5, 3, 16)
-    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> False
-    layer.eval()
-    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> True
+    # Two sentences, of 5 and of 3 words. What fills the second must not count.
+    x = randn(5, 2, 8)
+    padding = tensor([[False] * 5, [False, False, False, True, True]])
+    other = x.clone()
+    other[3:, 1] = 100.0
+    for mask in (None, padding):
+        y, z = (layer(words, words, words, mask)[0] for words in (x, other))
+        print("the same for another filling:", (y[:3] == z[:3]).all().item())
+    # -> the same for another filling: False
+    # -> the same for another filling: True
+    weights = layer(x, x, x, padding)[1]
+    print("fillers get", weights[1, :, 3:].abs().max().item())  # -> fillers get 0.0
 
-    # What one query reads in another sequence.
-    print(layer(x[:1], x, x).shape)  # -> tinytorch.Size([1, 3, 16])
+    # The short sentence alone gives the same.
+    alone = layer(x[:3, 1:], x[:3, 1:], x[:3, 1:])[0]
+    print((layer(x, x, x, padding)[0][:3, 1:] - alone).abs().max().item() < 1e-6)  # -> True
 
-    # Training: every word is to become the mean of all words. Equal weights do it.
-    layer = MultiheadAttention(16, 2)
-    optimizer = Adam(layer.parameters(), lr=0.01)
-    for step in range(201):
-        x = randn(5, 32, 16)
-        loss = (layer(x, x, x) - x.mean(0)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 100 == 0:
-            print(f"{loss.item():.3f}")
-    # -> 0.255
-    # -> 0.009
-    # -> 0.000
+    # Both masks together, as booleans and as floats, with weights and without: all the same.
+    future = logical_not(tril(ones(5, 5)).bool())
+    floats = masked_fill(zeros(5, 5), future, -math.inf)
+    expected = layer(x, x, x, padding, attn_mask=future)[0]
+    same = []
+    for mask in (future, floats, future.unsqueeze(0).expand(4, 5, 5)):
+        for need_weights in (True, False):
+            y = layer(x, x, x, padding, need_weights, mask)[0]
+            same.append((y - expected).abs().max().item() < 1e-6)
+    print(same)  # -> [True, True, True, True, True, True]
 
+    # One mask alone; and the hint that it is the causal one.
+    y = layer(x, x, x, need_weights=False, attn_mask=future)[0]
+    z = layer(x, x, x, need_weights=False, attn_mask=future, is_causal=True)[0]
+    print((y - z).abs().max().item() < 1e-6)  # -> True
     try:
-        MultiheadAttention(16, 3)
+        layer(x, x, x, padding.long())
     except AssertionError as error:
-        print(error)  # -> embed_dim must be divisible by num_heads
+        print(error)  # -> only bool and floating types of key_padding_mask are supported

@@ -1,22 +1,17 @@
-"""Step attention14: Attention weights to look at: need_weights
+"""Step attention14: Catalogue: the other options of MultiheadAttention
 
-Attention is one of the few parts of a network that one can look at: row i of its weights says what
-word i took from where. But step attention13 cannot return them: the single node of step attention04
-keeps E and z, in blocks.
+Skim this step: each option is a line or two of the same function, and the demo shows each once.
 
-need_weights returns them beside the result, as the mean over the heads, or of each head. For that
-the softmax is made as in step attention03, all L x S weights of it. This takes longer, and a
-network that is not looked at says need_weights=False.
+- kdim, vdim: keys and values of other sizes than the queries, so three matrices and not one.
+- add_bias_kv: one more key and value for all queries, learned. add_zero_attn: one of zeros. With
+  them a query that finds nothing has somewhere to look, and no row is without an allowed key.
+- A single sentence, [L, E]: inside, it becomes a batch of one.
+- batch_first: [N, L, E], as most programs have it. Two views.
+- static_k and static_v are refused, and so is what does not fit, with an error that says why.
 
-The demo trains a layer that has to find the next letter, in words in random order, and draws its
-weights. They show what it has learned.
-
-The trap: need_weights is True unless you say otherwise, as in PyTorch. (The layers of the
-Transformer all say False.) And a large weight is no proof that a word matters: the value behind it
-may be small.
-
-Changed: multi_head_attention_forward and MultiheadAttention return (result, weights or None).
-Try: average_attn_weights=False in the map, with two heads. Do they look at different places?
+New: check_attention, NonDynamicallyQuantizableLinear (PyTorch's name of out_proj, seen when a
+module is printed). Changed: in_projection, multi_head_attention_forward, MultiheadAttention.
+Try: add_zero_attn with a padding mask that forbids all keys. What comes out?
 """
 
 import importlib
@@ -26,24 +21,25 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.class_loss import softmax
 from tinytorch.nn.dropout import dropout
-from tinytorch.nn.init import constant_, xavier_uniform_
+from tinytorch.nn.init import constant_, xavier_normal_, xavier_uniform_
 from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
+from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty, eye
+from tinytorch.ops.creation import empty, ones, zeros
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.gather import repeat_interleave
-from tinytorch.ops.joining import cat
+from tinytorch.ops.gather import masked_fill, repeat_interleave
+from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.random import generator_for, manual_seed, randn, randperm
+from tinytorch.ops.parts import tril
+from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
-from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -237,45 +233,132 @@ def scaled_dot_product_attention(
 
 
 def in_projection(
-    inputs: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor | None
+    inputs: tuple[Tensor, Tensor, Tensor], weights: list[Tensor], bias: Tensor | None
 ) -> list[Tensor]:
-    """Query, key and value, each multiplied by its third of the matrix [3E, E]."""
+    """Query, key and value, each multiplied by its weights: one matrix [3E, E], or three."""
     query, key, value = inputs
-    if query is key and key is value:
-        return list(linear(query, weight, bias).chunk(3, -1))
+    if len(weights) == 1 and query is key and key is value:
+        return list(linear(query, weights[0], bias).chunk(3, -1))
+    weights = weights if len(weights) == 3 else weights[0].chunk(3)
     biases = [None] * 3 if bias is None else bias.chunk(3)
-    return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
+    return [linear(*each) for each in zip(inputs, weights, biases, strict=True)]
+
+
+def additive(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask to be added to the scores: -inf where one of booleans says True."""
+    if mask.dtype is not bool_:
+        return mask
+    nothing = zeros(mask.array.shape, dtype=like.dtype, device=like.device)
+    return masked_fill(nothing, mask, -math.inf)
+
+
+def merged_mask(attn_mask: Any, padding_mask: Any, query: Tensor) -> Tensor | None:
+    """Both masks of multi-head attention in one that broadcasts to [N, heads, L, S], or None.
+
+    `query` is [N, heads, L, E], attn_mask [L, S] or [N * heads, L, S], padding_mask [N, S].
+    """
+    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding_mask)):
+        if mask is not None and not (mask.dtype is bool_ or mask.is_floating_point()):
+            raise AssertionError(f"only bool and floating types of {name} are supported")
+    n, heads = query.array.shape[:2]
+    if attn_mask is not None and attn_mask.array.ndim == 3:
+        attn_mask = attn_mask.reshape(n, heads, *attn_mask.array.shape[1:])
+    if padding_mask is None:
+        return attn_mask
+    padding_mask = padding_mask.reshape(n, 1, 1, -1)
+    if attn_mask is None:
+        return padding_mask
+    if attn_mask.dtype is bool_ and padding_mask.dtype is bool_:
+        return attn_mask | padding_mask
+    return additive(attn_mask, query) + additive(padding_mask, query)
+
+
+def check_attention(
+    inputs: tuple[Tensor, Tensor, Tensor], attn_mask: Any, padding_mask: Any, heads: int, e: int
+) -> None:
+    """Checks the shapes of what multi-head attention gets; `e` is the size of an embedding.
+
+    Raises:
+        AssertionError: the shapes of query, key, value or padding mask do not fit.
+        RuntimeError: attn_mask has the wrong sizes.
+    """
+    query, key, value = (x.array.shape for x in inputs)
+    ndim = len(query)
+    if ndim not in (2, 3) or not ndim == len(key) == len(value) or key[:-1] != value[:-1]:
+        raise AssertionError(f"the shapes {query}, {key}, {value} of query, key, value do not fit")
+    if padding_mask is not None and padding_mask.array.ndim != ndim - 1:
+        raise AssertionError(f"key_padding_mask should be {ndim - 1}-D for a {ndim}-D query")
+    if query[-1] != e or e % heads:
+        raise AssertionError(f"a query of size {query[-1]}, expected {e}, a multiple of {heads}")
+    fitting = query[:1] + key[:1], (math.prod(query[1:-1]) * heads, query[0], key[0])
+    if attn_mask is not None and attn_mask.array.shape not in fitting:
+        raise RuntimeError(
+            f"The shape of attn_mask is {attn_mask.array.shape}, but should be one of {fitting}"
+        )
 
 
 def multi_head_attention_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    num_heads: int,
-    in_proj_weight: Tensor,
-    in_proj_bias: Tensor | None,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-) -> tuple[Tensor, Tensor | None]:
-    """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
-    e = query.array.shape[-1]
-    q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
+    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    need_weights: bool = True, attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: None = None,
+    static_v: None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """What MultiheadAttention computes, with its parameters as arguments and the batch second.
+
+    Raises:
+        AssertionError, RuntimeError: shapes that do not fit, or is_causal without attn_mask.
+        NotImplementedError: static_k or static_v is given.
+    """
+    e, batched = embed_dim_to_check, query.array.ndim == 3
+    if static_k is not None or static_v is not None:
+        raise NotImplementedError("keys and values that are given as static_k and static_v")
+    check_attention((query, key, value), attn_mask, key_padding_mask, num_heads, e)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    separate = [q_proj_weight, k_proj_weight, v_proj_weight]
+    weights = separate if use_separate_proj_weight else [in_proj_weight]
+    q, k, v = in_projection((query, key, value), weights, in_proj_bias)
+    if not batched:
+        q, k, v = (x.unsqueeze(1) for x in (q, k, v))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    n = q.array.shape[1]
+    # Keys and values that every query may look at: learned ones, and zeros.
+    if bias_k is not None:
+        k, v = (cat([x, b.repeat(1, n, 1)]) for x, b in ((k, bias_k), (v, bias_v)))
+    if add_zero_attn:
+        k, v = (cat([x, zeros(1, n, e, dtype=x.dtype, device=x.device)]) for x in (k, v))
+    more = k.array.shape[0] - key.array.shape[0]
+    if more:
+        is_causal = False
+        attn_mask = None if attn_mask is None else constant_pad(attn_mask, (0, more))
+        padding = key_padding_mask
+        key_padding_mask = None if padding is None else constant_pad(padding, (0, more))
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
-    found = None
+    mask, found = merged_mask(attn_mask, key_padding_mask, q), None
     if need_weights:
         scores = (q / math.sqrt(e // num_heads)) @ k.mT
+        scores = scores if mask is None else scores + additive(mask, q)
         found = dropout(softmax(scores, -1), dropout_p)
         y = found @ v
         found = found.mean(1) if average_attn_weights else found
+        found = found if batched else found.squeeze(0)
+    elif is_causal and key_padding_mask is None:
+        y = scaled_dot_product_attention(q, k, v, None, dropout_p, True)
     else:
-        y = scaled_dot_product_attention(q, k, v, None, dropout_p)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
+        mask = logical_not(mask) if mask is not None and mask.dtype is bool_ else mask
+        y = scaled_dot_product_attention(q, k, v, mask, dropout_p)
+    y = linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    return y if batched else y.squeeze(1), found
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear under the name by which PyTorch prints the output projection."""
 
 
 class MultiheadAttention(Module):
@@ -283,35 +366,47 @@ class MultiheadAttention(Module):
 
         heads = [attention(Q Wq_h, K Wk_h, V Wv_h) for each head h];   Y = concatenated heads @ Wo
 
-    The parameters are in_proj_weight [3E, E] with rows for Q, K and V, in_proj_bias, and out_proj
-    (Vaswani et al., 2017).
+    The parameters are in_proj_weight [3E, E] with rows for Q, K and V (or q_proj_weight [E, E],
+    k_proj_weight [E, kdim] and v_proj_weight [E, vdim]), in_proj_bias, out_proj, and with
+    add_bias_kv one more key and value, bias_k and bias_v (Vaswani et al., 2017).
 
     Raises:
+        ValueError: embed_dim or num_heads is not positive.
         AssertionError: the heads do not divide embed_dim.
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ):
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
+        vdim: int | None = None, batch_first: bool = False, device=None, dtype=None,
+    ):  # fmt: skip
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                f"num_heads={num_heads} instead"
+            )
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout = dropout
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        packed, apart = self._qkv_same_embed_dim, not self._qkv_same_embed_dim
         shapes = {
-            "in_proj_weight": (3 * embed_dim, embed_dim),
+            "q_proj_weight": (embed_dim, embed_dim) if apart else None,
+            "k_proj_weight": (embed_dim, self.kdim) if apart else None,
+            "v_proj_weight": (embed_dim, self.vdim) if apart else None,
+            "in_proj_weight": (3 * embed_dim, embed_dim) if packed else None,
             "in_proj_bias": (3 * embed_dim,) if bias else None,
+            "bias_k": (1, 1, embed_dim) if add_bias_kv else None,
+            "bias_v": (1, 1, embed_dim) if add_bias_kv else None,
         }
         like = {"device": device, "dtype": dtype}
         for name, shape in shapes.items():
             self.register_parameter(name, shape and Parameter(empty(shape, **like)))
-        self.out_proj = Linear(embed_dim, embed_dim, bias, **like)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, **like)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -319,70 +414,101 @@ class MultiheadAttention(Module):
         for name, param in self.named_parameters(recurse=False):
             if name.endswith("weight"):
                 xavier_uniform_(param)
+            elif name != "in_proj_bias":
+                xavier_normal_(param)
         if self.in_proj_bias is not None:
             constant_(self.in_proj_bias, 0.0)
             constant_(self.out_proj.bias, 0.0)
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        need_weights: bool = True,
-        average_attn_weights: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
 
         Args:
-            query, key, value: [L, N, E], [S, N, E], [S, N, E].
+            query, key, value: [L, N, E], [S, N, kdim], [S, N, vdim]; with batch_first the first
+                two dimensions change places; without N for a single sequence.
+            key_padding_mask: [N, S], True (or -inf) for keys that do not count.
+            attn_mask: [L, S] or [N * heads, L, S], True (or -inf) where a query may not look. The
+                opposite of what scaled_dot_product_attention takes, as in PyTorch.
             average_attn_weights: False gives the weights of each head, [N, heads, L, S].
+            is_causal: says that attn_mask, which must be given, is the causal one.
         """
-        return multi_head_attention_forward(
-            query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
-            self.out_proj.weight, self.out_proj.bias, self.training, need_weights,
-            average_attn_weights,
+        swap = self.batch_first and query.array.ndim == 3
+        if swap:
+            same = query is key and key is value
+            query = query.transpose(0, 1)
+            key, value = (query if same else x.transpose(0, 1) for x in (key, value))
+        y, weights = multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
+            self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,
+            self.out_proj.weight, self.out_proj.bias, self.training, key_padding_mask, need_weights,
+            attn_mask, not self._qkv_same_embed_dim, self.q_proj_weight, self.k_proj_weight,
+            self.v_proj_weight, average_attn_weights=average_attn_weights, is_causal=is_causal,
         )  # fmt: skip
+        return y.transpose(0, 1) if swap else y, weights
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-
-    def show(weights, rows, columns):
-        """Prints a map: the darker the sign, the more the row takes of the column."""
-        print(" " * 6, *(f"{name:>5}" for name in columns))
-        for name, row in zip(rows, weights.tolist(), strict=True):
-            print(f"{name:>6}", *(f"{' .:-=+*#%@'[min(9, int(10 * w))] * 3:>5}" for w in row))
-
     manual_seed(0)
-    layer = MultiheadAttention(16, 2).eval()
-    x = randn(5, 3, 16)
-    (y, weights), (fast, nothing) = layer(x, x, x), layer(x, x, x, need_weights=False)
-    print((y - fast).abs().max().item() < 1e-6, weights.shape, nothing)
-    # -> True tinytorch.Size([3, 5, 5]) None
-    print(layer(x, x, x, average_attn_weights=False)[1].shape)  # -> tinytorch.Size([3, 2, 5, 5])
+    print(MultiheadAttention(8, 2))
+    # -> MultiheadAttention(
+    # ->   (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
+    # -> )
 
-    # A layer learns to look where the answer is. A word is a letter, and 6 numbers; wanted are the
-    # numbers of the next letter, wherever that stands.
-    letters = "abcdef"
-    layer = MultiheadAttention(12, 1)
-    optimizer = Adam(layer.parameters(), lr=0.02)
+    # Keys and values of other sizes.
+    layer = MultiheadAttention(8, 2, kdim=5, vdim=3)
+    y, weights = layer(randn(4, 2, 8), randn(6, 2, 5), randn(6, 2, 3))
+    print([name for name, _ in layer.named_parameters()][:3], y.shape)
+    # -> ['q_proj_weight', 'k_proj_weight', 'v_proj_weight'] tinytorch.Size([4, 2, 8])
+    layer = MultiheadAttention(8, 2, bias=False)
+    x = randn(4, 2, 8)
+    print(layer(x, x + 0, x + 0)[0].shape)  # -> tinytorch.Size([4, 2, 8])
 
-    def sentences(order, count=32):
-        numbers = randn(6, count, 6)
-        codes = eye(6).unsqueeze(1).expand(6, count, 6)
-        return cat([codes, numbers], -1)[order], numbers[(order + 1) % 6]
+    # One more key, learned, and one of zeros: 4 keys become 6, and no query is without one.
+    layer = MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True).eval()
+    padding, future = ones(2, 4).bool(), logical_not(tril(ones(4, 4)).bool())
+    y, weights = layer(x, x, x, padding, attn_mask=future)
+    print(weights.shape, weights[0, 0, :4].tolist())
+    # -> tinytorch.Size([2, 4, 6]) [0.0, 0.0, 0.0, 0.0]
+    y = layer(x, x, x, None, False, future, is_causal=True)[0]
+    print(y.shape)  # -> tinytorch.Size([4, 2, 8])
 
-    for _ in range(400):
-        x, wanted = sentences(randperm(6))
-        y, weights = layer(x, x, x)
-        loss = (y[..., :6] - wanted).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    order = tensor([3, 0, 5, 1, 4, 2])
-    x, wanted = sentences(order, 1)
-    weights = layer(x, x, x)[1]
-    names = [letters[i] for i in order.tolist()]
-    show(weights[0].detach(), names, names)
-    print("found:", [names[i] for i in weights[0].argmax(-1).tolist()])
-    # -> found: ['e', 'b', 'a', 'c', 'f', 'd']
+    # A single sentence, and the batch first.
+    layer = MultiheadAttention(8, 2, batch_first=True).eval()
+    one = randn(4, 8)
+    y, weights = layer(one, one, one, zeros(4).bool())
+    print(y.shape, weights.shape)  # -> tinytorch.Size([4, 8]) tinytorch.Size([4, 4])
+    x = one.unsqueeze(0)
+    print((layer(x, x, x)[0][0] - y).abs().max().item() < 1e-6)  # -> True
+    memory = randn(1, 6, 8)
+    print(layer(x, memory, memory, need_weights=False)[0].shape)  # -> tinytorch.Size([1, 4, 8])
+
+    def refused(function):
+        try:
+            function()
+        except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error)[:78]}")
+
+    refused(lambda: MultiheadAttention(0, 2))
+    # -> ValueError: embed_dim and num_heads must be greater than 0, got embed_dim=0 and num_heads=
+    refused(lambda: MultiheadAttention(8, 3))
+    # -> AssertionError: embed_dim must be divisible by num_heads
+    refused(lambda: layer(x, one, one))
+    # -> AssertionError: the shapes (4, 1, 8), (8, 4), (8, 4) of query, key, value do not fit
+    refused(lambda: layer(x, x, x, zeros(4).bool()))
+    # -> AssertionError: key_padding_mask should be 2-D for a 3-D query
+    refused(lambda: layer(randn(1, 4, 6), x, x))
+    # -> AssertionError: a query of size 6, expected 8, a multiple of 2
+    refused(lambda: layer(x, x, x, attn_mask=zeros(3, 4)))
+    # -> RuntimeError: The shape of attn_mask is (3, 4), but should be one of ((4, 4), (2, 4, 4))
+    refused(lambda: layer(x, x, x, is_causal=True))
+    # -> RuntimeError: Need attn_mask if specifying the is_causal hint.
+    given = [x, x, x, 8, 2, None, None, None, None, False, 0.0, None, None]
+    refused(lambda: multi_head_attention_forward(*given, static_k=x))
+    # -> NotImplementedError: keys and values that are given as static_k and static_v
+    refused(lambda: layer(x, x, x, zeros(1, 4).long()))
+    # -> AssertionError: only bool and floating types of key_padding_mask are supported

@@ -1,40 +1,38 @@
-"""Step attention15: Padding masks
+"""Step attention15: Attention with fewer passes over the scores
 
-Sentences of a batch differ in length. The short ones are filled up with some number, and attention
-looks at these fillers as at any word. In the demo, the result for a sentence depends on what fills
-it up.
+Attention for 12 texts of 64 letters spends less than half of its time in products of matrices. The
+rest are passes over arrays that are already in the cache: factors, sums, copies. One of them adds
+up the rows of E, the largest array (E = exp(scores), z: the sums of its rows; Y = E V / z).
 
-A key_padding_mask [N, S] says for each sentence which keys do not count. The attn_mask of step
-attention03, [L, S], says for each query where it may look, in all sentences. Both hold: a key
-counts if neither forbids it.
+But a sum is a product with ones, and E is multiplied by V anyway. With one more column of ones
+beside V, the same product gives both:
 
-    padding [N, S] -> [N, 1, 1, S]        for all heads and queries of a sentence
-    attn_mask [L, S], or [N * heads, L, S] -> [N, heads, L, S]
+    E [V, 1] = [E V, z]
 
-Two masks of booleans are combined by "or". Otherwise both are turned into floats, -inf for what is
-forbidden, and added.
+V was copied before, since its rows are not in order, so the column costs next to nothing. K^T was
+copied as well: the scale is now applied during this copy, and no longer to Q. Elements of E that
+are not allowed are set to 0 in place. Query, key and value are broadcast only if their leading
+dimensions differ from those of the result, which saves three nodes.
 
-The trap, which is PyTorch's: here True means "may NOT look", in scaled_dot_product_attention it
-means "may look". A mask that was made for one of them is wrong in the other, without an error.
+The trap: with dropout, E * keep is multiplied by V, and its sums are not z.
 
-Another trap: is_causal does not make a mask. It is a hint that attn_mask is the causal one, so that
-step attention09 can be used instead of the mask.
-
-Changed: multi_head_attention_forward, MultiheadAttention. New: additive, merged_mask.
-Try: give the padding mask the other way round, ~padding.
+Changed: Attention (exponentials, forward, backward), scaled_dot_product_attention.
+Try: take z from `e.sum(...)` always, as with dropout. What does the last timing say?
 """
 
 import importlib
 import math
+import timeit
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.class_loss import softmax
 from tinytorch.nn.dropout import dropout
-from tinytorch.nn.init import constant_, xavier_uniform_
+from tinytorch.nn.init import constant_, xavier_normal_, xavier_uniform_
 from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -45,10 +43,10 @@ from tinytorch.ops.creation import empty, ones, zeros
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill, repeat_interleave
+from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
-from tinytorch.ops.reduction import Sum
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -80,7 +78,8 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out. A
+    further column beside V spares a pass over E: E [V, 1] = [E V, z].
     """
 
     saves = 0, 1, 2, 3, 4, None, ~0, None
@@ -111,19 +110,16 @@ class Attention(Function):
         top = extreme_rows(xp.asarray(scores, order="C"), "max")
         return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
-    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> tuple[Any, Any]:
-        """E, and z, of arrays or Tensors; k_t is K^T."""
-        scores = (q * ctx.scale) @ k_t  # the smaller factor is scaled
+    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> Any:
+        """E before what is not allowed becomes 0, of arrays or Tensors; k_t is s K^T."""
+        scores = q @ k_t
         if mask is not None:
             scores = scores + mask
         top = ctx.largest(scores, allowed)
         if top is not None:  # a score that is not allowed may be far above it
             top = wrap(top, ctx.device) if ctx.xp is Tensor else top
             scores = ctx.xp.clip(scores - top, None, 1.0)
-        e = ctx.xp.exp(scores)
-        e = e if allowed is None else e * allowed
-        z = ctx.call(Sum, e, (e.ndim - 1,), True)
-        return e, z + (z == 0)
+        return ctx.xp.exp(scores)
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -135,11 +131,19 @@ class Attention(Function):
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
+        k_t = xp.multiply(k.swapaxes(-1, -2), scale, order="C")
+        v_1, kept = xp.empty((*v.shape[:-1], v.shape[-1] + 1), v.dtype), []
+        v_1[..., :-1], v_1[..., -1] = v, 1
         for block in ctx.blocks(shape, q.dtype.itemsize):
             in_e, in_q, in_k, in_k_t = block
-            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
-            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
+            may = part(allowed, in_e)
+            e = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), may)
+            if may is not None:
+                e *= may
+            yz = (e if keep is None else e * keep[in_e]) @ v_1[in_k]
+            z = yz[..., -1:] if keep is None else e.sum(axis=-1, keepdims=True)
+            z = z + (z == 0)
+            xp.divide(yz[..., :-1], z, out=y[in_q])
             kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
@@ -160,8 +164,10 @@ class Attention(Function):
     def backward(ctx, g: Any) -> Any:
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
+            e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
+            e = e if allowed is None else e * allowed
+            z = e.sum(-1, keepdim=True)
+            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z + (z == 0), keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
@@ -224,7 +230,8 @@ def scaled_dot_product_attention(
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (
-        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
+        x if x.array.shape[:-2] == lead else broadcast_to(x, (*lead, *x.array.shape[-2:]))
+        for x in (cast(x, computed) for x in (query, key, value))
     )
     mask = allowed = None
     if is_causal:
@@ -242,14 +249,15 @@ def scaled_dot_product_attention(
 
 
 def in_projection(
-    inputs: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor | None
+    inputs: tuple[Tensor, Tensor, Tensor], weights: list[Tensor], bias: Tensor | None
 ) -> list[Tensor]:
-    """Query, key and value, each multiplied by its third of the matrix [3E, E]."""
+    """Query, key and value, each multiplied by its weights: one matrix [3E, E], or three."""
     query, key, value = inputs
-    if query is key and key is value:
-        return list(linear(query, weight, bias).chunk(3, -1))
+    if len(weights) == 1 and query is key and key is value:
+        return list(linear(query, weights[0], bias).chunk(3, -1))
+    weights = weights if len(weights) == 3 else weights[0].chunk(3)
     biases = [None] * 3 if bias is None else bias.chunk(3)
-    return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
+    return [linear(*each) for each in zip(inputs, weights, biases, strict=True)]
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:
@@ -281,26 +289,70 @@ def merged_mask(attn_mask: Any, padding_mask: Any, query: Tensor) -> Tensor | No
     return additive(attn_mask, query) + additive(padding_mask, query)
 
 
+def check_attention(
+    inputs: tuple[Tensor, Tensor, Tensor], attn_mask: Any, padding_mask: Any, heads: int, e: int
+) -> None:
+    """Checks the shapes of what multi-head attention gets; `e` is the size of an embedding.
+
+    Raises:
+        AssertionError: the shapes of query, key, value or padding mask do not fit.
+        RuntimeError: attn_mask has the wrong sizes.
+    """
+    query, key, value = (x.array.shape for x in inputs)
+    ndim = len(query)
+    if ndim not in (2, 3) or not ndim == len(key) == len(value) or key[:-1] != value[:-1]:
+        raise AssertionError(f"the shapes {query}, {key}, {value} of query, key, value do not fit")
+    if padding_mask is not None and padding_mask.array.ndim != ndim - 1:
+        raise AssertionError(f"key_padding_mask should be {ndim - 1}-D for a {ndim}-D query")
+    if query[-1] != e or e % heads:
+        raise AssertionError(f"a query of size {query[-1]}, expected {e}, a multiple of {heads}")
+    fitting = query[:1] + key[:1], (math.prod(query[1:-1]) * heads, query[0], key[0])
+    if attn_mask is not None and attn_mask.array.shape not in fitting:
+        raise RuntimeError(
+            f"The shape of attn_mask is {attn_mask.array.shape}, but should be one of {fitting}"
+        )
+
+
 def multi_head_attention_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    num_heads: int,
-    in_proj_weight: Tensor,
-    in_proj_bias: Tensor | None,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
-    e = query.array.shape[-1]
-    q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
+    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    need_weights: bool = True, attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: None = None,
+    static_v: None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """What MultiheadAttention computes, with its parameters as arguments and the batch second.
+
+    Raises:
+        AssertionError, RuntimeError: shapes that do not fit, or is_causal without attn_mask.
+        NotImplementedError: static_k or static_v is given.
+    """
+    e, batched = embed_dim_to_check, query.array.ndim == 3
+    if static_k is not None or static_v is not None:
+        raise NotImplementedError("keys and values that are given as static_k and static_v")
+    check_attention((query, key, value), attn_mask, key_padding_mask, num_heads, e)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    separate = [q_proj_weight, k_proj_weight, v_proj_weight]
+    weights = separate if use_separate_proj_weight else [in_proj_weight]
+    q, k, v = in_projection((query, key, value), weights, in_proj_bias)
+    if not batched:
+        q, k, v = (x.unsqueeze(1) for x in (q, k, v))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    n = q.array.shape[1]
+    # Keys and values that every query may look at: learned ones, and zeros.
+    if bias_k is not None:
+        k, v = (cat([x, b.repeat(1, n, 1)]) for x, b in ((k, bias_k), (v, bias_v)))
+    if add_zero_attn:
+        k, v = (cat([x, zeros(1, n, e, dtype=x.dtype, device=x.device)]) for x in (k, v))
+    more = k.array.shape[0] - key.array.shape[0]
+    if more:
+        is_causal = False
+        attn_mask = None if attn_mask is None else constant_pad(attn_mask, (0, more))
+        padding = key_padding_mask
+        key_padding_mask = None if padding is None else constant_pad(padding, (0, more))
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
@@ -311,12 +363,18 @@ def multi_head_attention_forward(
         found = dropout(softmax(scores, -1), dropout_p)
         y = found @ v
         found = found.mean(1) if average_attn_weights else found
+        found = found if batched else found.squeeze(0)
     elif is_causal and key_padding_mask is None:
         y = scaled_dot_product_attention(q, k, v, None, dropout_p, True)
     else:
         mask = logical_not(mask) if mask is not None and mask.dtype is bool_ else mask
         y = scaled_dot_product_attention(q, k, v, mask, dropout_p)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
+    y = linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    return y if batched else y.squeeze(1), found
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear under the name by which PyTorch prints the output projection."""
 
 
 class MultiheadAttention(Module):
@@ -324,35 +382,47 @@ class MultiheadAttention(Module):
 
         heads = [attention(Q Wq_h, K Wk_h, V Wv_h) for each head h];   Y = concatenated heads @ Wo
 
-    The parameters are in_proj_weight [3E, E] with rows for Q, K and V, in_proj_bias, and out_proj
-    (Vaswani et al., 2017).
+    The parameters are in_proj_weight [3E, E] with rows for Q, K and V (or q_proj_weight [E, E],
+    k_proj_weight [E, kdim] and v_proj_weight [E, vdim]), in_proj_bias, out_proj, and with
+    add_bias_kv one more key and value, bias_k and bias_v (Vaswani et al., 2017).
 
     Raises:
+        ValueError: embed_dim or num_heads is not positive.
         AssertionError: the heads do not divide embed_dim.
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ):
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
+        vdim: int | None = None, batch_first: bool = False, device=None, dtype=None,
+    ):  # fmt: skip
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                f"num_heads={num_heads} instead"
+            )
         if embed_dim % num_heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout = dropout
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        packed, apart = self._qkv_same_embed_dim, not self._qkv_same_embed_dim
         shapes = {
-            "in_proj_weight": (3 * embed_dim, embed_dim),
+            "q_proj_weight": (embed_dim, embed_dim) if apart else None,
+            "k_proj_weight": (embed_dim, self.kdim) if apart else None,
+            "v_proj_weight": (embed_dim, self.vdim) if apart else None,
+            "in_proj_weight": (3 * embed_dim, embed_dim) if packed else None,
             "in_proj_bias": (3 * embed_dim,) if bias else None,
+            "bias_k": (1, 1, embed_dim) if add_bias_kv else None,
+            "bias_v": (1, 1, embed_dim) if add_bias_kv else None,
         }
         like = {"device": device, "dtype": dtype}
         for name, shape in shapes.items():
             self.register_parameter(name, shape and Parameter(empty(shape, **like)))
-        self.out_proj = Linear(embed_dim, embed_dim, bias, **like)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, **like)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -360,76 +430,85 @@ class MultiheadAttention(Module):
         for name, param in self.named_parameters(recurse=False):
             if name.endswith("weight"):
                 xavier_uniform_(param)
+            elif name != "in_proj_bias":
+                xavier_normal_(param)
         if self.in_proj_bias is not None:
             constant_(self.in_proj_bias, 0.0)
             constant_(self.out_proj.bias, 0.0)
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
 
         Args:
-            query, key, value: [L, N, E], [S, N, E], [S, N, E].
+            query, key, value: [L, N, E], [S, N, kdim], [S, N, vdim]; with batch_first the first
+                two dimensions change places; without N for a single sequence.
             key_padding_mask: [N, S], True (or -inf) for keys that do not count.
             attn_mask: [L, S] or [N * heads, L, S], True (or -inf) where a query may not look. The
                 opposite of what scaled_dot_product_attention takes, as in PyTorch.
             average_attn_weights: False gives the weights of each head, [N, heads, L, S].
             is_causal: says that attn_mask, which must be given, is the causal one.
         """
-        return multi_head_attention_forward(
-            query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
+        swap = self.batch_first and query.array.ndim == 3
+        if swap:
+            same = query is key and key is value
+            query = query.transpose(0, 1)
+            key, value = (query if same else x.transpose(0, 1) for x in (key, value))
+        y, weights = multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
+            self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,
             self.out_proj.weight, self.out_proj.bias, self.training, key_padding_mask, need_weights,
-            attn_mask, average_attn_weights, is_causal,
+            attn_mask, not self._qkv_same_embed_dim, self.q_proj_weight, self.k_proj_weight,
+            self.v_proj_weight, average_attn_weights=average_attn_weights, is_causal=is_causal,
         )  # fmt: skip
+        return y.transpose(0, 1) if swap else y, weights
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = MultiheadAttention(8, 2).eval()
+    inputs = [randn(12, 4, 64, 32, requires_grad=True) for _ in range(3)]
 
-    # Two sentences, of 5 and of 3 words. What fills the second must not count.
-    x = randn(5, 2, 8)
-    padding = tensor([[False] * 5, [False, False, False, True, True]])
-    other = x.clone()
-    other[3:, 1] = 100.0
-    for mask in (None, padding):
-        y, z = (layer(words, words, words, mask)[0] for words in (x, other))
-        print("the same for another filling:", (y[:3] == z[:3]).all().item())
-    # -> the same for another filling: False
-    # -> the same for another filling: True
-    weights = layer(x, x, x, padding)[1]
-    print("fillers get", weights[1, :, 3:].abs().max().item())  # -> fillers get 0.0
+    # The last column of one product is what a sum over E was.
+    xp = inputs[0].device.xp
+    e, v = (x.detach().exp().array for x in (randn(12, 4, 64, 64), inputs[2]))
+    v_1 = xp.concatenate([v, xp.ones((12, 4, 64, 1), v.dtype)], axis=-1)
+    print("z:", abs((e @ v_1)[..., -1] / e.sum(axis=-1) - 1).max() < 1e-5)  # -> z: True
 
-    # The short sentence alone gives the same.
-    alone = layer(x[:3, 1:], x[:3, 1:], x[:3, 1:])[0]
-    print((layer(x, x, x, padding)[0][:3, 1:] - alone).abs().max().item() < 1e-6)  # -> True
+    def seconds(function):
+        return min(timeit.repeat(function, number=10, repeat=9))
 
-    # Both masks together, as booleans and as floats, with weights and without: all the same.
-    future = logical_not(tril(ones(5, 5)).bool())
-    floats = masked_fill(zeros(5, 5), future, -math.inf)
-    expected = layer(x, x, x, padding, attn_mask=future)[0]
-    same = []
-    for mask in (future, floats, future.unsqueeze(0).expand(4, 5, 5)):
-        for need_weights in (True, False):
-            y = layer(x, x, x, padding, need_weights, mask)[0]
-            same.append((y - expected).abs().max().item() < 1e-6)
-    print(same)  # -> [True, True, True, True, True, True]
+    times = seconds(lambda: e @ v_1), seconds(lambda: (e @ v, e.sum(axis=-1)))
+    print(f"one product takes {times[0] / times[1]:.2f} of the time of product and sum")  # -> ...
 
-    # One mask alone; and the hint that it is the causal one.
-    y = layer(x, x, x, need_weights=False, attn_mask=future)[0]
-    z = layer(x, x, x, need_weights=False, attn_mask=future, is_causal=True)[0]
-    print((y - z).abs().max().item() < 1e-6)  # -> True
-    try:
-        layer(x, x, x, padding.long())
-    except AssertionError as error:
-        print(error)  # -> only bool and floating types of key_padding_mask are supported
+    # The same as the formula with softmax, each with its gradients.
+    allowed = tril(ones(64, 64)).bool()
+
+    def gradients(how):
+        y = how(*inputs)
+        return y, *grad_of(y, inputs, ones(12, 4, 64, 32))
+
+    def formula(q, k, v):
+        scores = q @ k.mT / math.sqrt(32)
+        return softmax(masked_fill(scores, logical_not(allowed), -math.inf), -1) @ v
+
+    def causal(q, k, v):
+        return scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    pairs = list(zip(gradients(formula), gradients(causal), strict=True))
+    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
+    times = [seconds(lambda how=how: gradients(how)) for how in (causal, formula)]
+    print(f"the node takes {times[0] / times[1]:.2f} of the time of the formula")  # -> ...
+
+    # A mask, dropout, and sizes in front that have to be broadcast.
+    q, k, v = inputs
+    y = scaled_dot_product_attention(q, k[:, :1], v[0], allowed, dropout_p=0.5)
+    print(y.shape)  # -> tinytorch.Size([12, 4, 64, 32])
+
+    # The second derivative, on Tensors.
+    (first,) = grad_of(causal(q, k, v).square().sum(), [q], create_graph=True)
+    (second,) = grad_of(first.square().sum(), [q])
+    print(second.shape)  # -> tinytorch.Size([12, 4, 64, 32])

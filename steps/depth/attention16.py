@@ -1,24 +1,38 @@
-"""Step attention16: Catalogue: the other options of MultiheadAttention
+"""Step attention16: The gradient of attention with fewer passes
 
-Skim this step: each option is a line or two of the same function, and the demo shows each once.
+For each block of 64 rows, the gradient of the scores S and what follows from it take five
+operations: a product, a subtraction that repeats d along each row, a multiplication by E, and two
+more products. Before them, five copies bring the inputs into order. With H = dL/dY / z:
 
-- kdim, vdim: keys and values of other sizes than the queries, so three matrices and not one.
-- add_bias_kv: one more key and value for all queries, learned. add_zero_attn: one of zeros. With
-  them a query that finds nothing has somewhere to look, and no row is without an allowed key.
-- A single sentence, [L, E]: inside, it becomes a batch of one.
-- batch_first: [N, L, E], as most programs have it. Two views.
-- static_k and static_v are refused, and so is what does not fit, with an error that says why.
+    dL/dS = E * (H V^T - d),   d: the sums of the rows of H * Y
 
-New: check_attention, NonDynamicallyQuantizableLinear (PyTorch's name of out_proj, seen when a
-module is printed). Changed: in_projection, multi_head_attention_forward, MultiheadAttention.
-Try: add_zero_attn with a padding mask that forbids all keys. What comes out?
+The subtraction is a product again, with one column more on the left and one row more on the right:
+
+    H V^T - d = [H, d] [V, -1]^T
+
+NumPy multiplies matrices whose rows are apart in memory, as those of Q, K and dL/dY are here,
+without a copy; only V^T has to be copied. It also writes results to such places: directly to gq,
+and to gk and gv where they hold nothing yet. The last rows of queries see all keys that the others
+see. So the blocks are visited in reverse: the first one writes gk and gv, and the others add to
+them.
+
+With create_graph=True, all this must be operations on Tensors, which may not be written in place.
+So the formula is written a second time, as operations on whole Tensors, and the demo compares the
+two.
+
+The trap: with dropout, d is subtracted after the factor `keep`, and not in the product.
+
+Changed: Attention (blocks, backward). New: Attention.formula, in place of input_gradients.
+Try: visit the blocks forwards. Which line of the demo breaks?
 """
 
 import importlib
 import math
+import timeit
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
@@ -37,9 +51,7 @@ from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
-from tinytorch.ops.reduction import Sum
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -56,11 +68,6 @@ def part(x: Any, key: tuple) -> Any:
     return None if x is None else x[key]
 
 
-def in_order(x: Any, xp: Any) -> Any:
-    """x with its elements in order, a copy where need be: small products take half the time."""
-    return xp.asarray(x, order="C")
-
-
 class Attention(Function):
     """Y = P V, where P = softmax(s Q K^T + mask): row i of P is what query i takes of each value.
 
@@ -71,7 +78,10 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out. A
+    further column beside V spares two passes over E:
+
+        E [V, 1] = [E V, z],   [H, d] [V, -1]^T = H V^T - d,   d: the sums of the rows of H * Y
     """
 
     saves = 0, 1, 2, 3, 4, None, ~0, None
@@ -80,16 +90,18 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Of each block the indices in E, in Q and Y, in K and V, and in the transposes of K and V;
+        and whether it holds the last rows, which see the most keys."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
             # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
+            last = start + rows >= n
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
-                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j), last))
         return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
@@ -102,19 +114,16 @@ class Attention(Function):
         top = extreme_rows(xp.asarray(scores, order="C"), "max")
         return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
-    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> tuple[Any, Any]:
-        """E, and z, of arrays or Tensors; k_t is K^T."""
-        scores = (q * ctx.scale) @ k_t  # the smaller factor is scaled
+    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> Any:
+        """E before what is not allowed becomes 0, of arrays or Tensors; k_t is s K^T."""
+        scores = q @ k_t
         if mask is not None:
             scores = scores + mask
         top = ctx.largest(scores, allowed)
         if top is not None:  # a score that is not allowed may be far above it
             top = wrap(top, ctx.device) if ctx.xp is Tensor else top
             scores = ctx.xp.clip(scores - top, None, 1.0)
-        e = ctx.xp.exp(scores)
-        e = e if allowed is None else e * allowed
-        z = ctx.call(Sum, e, (e.ndim - 1,), True)
-        return e, z + (z == 0)
+        return ctx.xp.exp(scores)
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -126,47 +135,69 @@ class Attention(Function):
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
+        k_t = xp.multiply(k.swapaxes(-1, -2), scale, order="C")
+        v_1, kept = xp.empty((*v.shape[:-1], v.shape[-1] + 1), v.dtype), []
+        v_1[..., :-1], v_1[..., -1] = v, 1
         for block in ctx.blocks(shape, q.dtype.itemsize):
-            in_e, in_q, in_k, in_k_t = block
-            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
-            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
+            in_e, in_q, in_k, in_k_t, _ = block
+            may = part(allowed, in_e)
+            e = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), may)
+            if may is not None:
+                e *= may
+            yz = (e if keep is None else e * keep[in_e]) @ v_1[in_k]
+            z = yz[..., -1:] if keep is None else e.sum(axis=-1, keepdims=True)
+            z = z + (z == 0)
+            xp.divide(yz[..., :-1], z, out=y[in_q])
             kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
-    def input_gradients(
-        ctx, g: Any, q: Any, k: Any, v_t: Any, y: Any, e: Any, z: Any, keep: Any
-    ) -> tuple:
-        """dL/dQ, dL/dK, dL/dV and dL/dS, of arrays or Tensors."""
-        h = g / z
-        gs = h @ v_t
-        if keep is not None:
-            gs *= keep
-        gs -= (h * y).sum(axis=-1, keepdims=True)
-        gs *= e
-        gv = (e if keep is None else e * keep).swapaxes(-1, -2) @ h
-        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
-
     def backward(ctx, g: Any) -> Any:
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
-        if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
-        gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        if ctx.xp is Tensor:
+            return ctx.formula(g, q, k, v, mask, allowed, keep, y)
+        xp, gq, gk, gv = ctx.xp, *map(ctx.xp.zeros_like, (q, k, v))
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
-        gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
-        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for in_e, in_q, in_k, in_k_t, e, z in kept:
-            parts = ctx.input_gradients(
-                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
-            )
-            gq[in_q] = parts[0]
-            gk[in_k] += parts[1]
-            gv[in_k] += parts[2]
+        gs = None if ctx.edges[3] is None else xp.zeros_like(mask)
+        q, k = q * ctx.scale, k * ctx.scale
+        v_t = xp.empty((*v.shape[:-2], v.shape[-1] + 1, v.shape[-2]), v.dtype)
+        v_t[..., :-1, :], v_t[..., -1, :] = v.swapaxes(-1, -2), -1
+        for in_e, in_q, in_k, in_k_t, last, e, z in reversed(kept):
+            h_d = xp.empty((*z.shape[:-1], v_t.shape[-2]), v.dtype)
+            h, d = h_d[..., :-1], h_d[..., -1:]
+            xp.divide(g[in_q], z, out=h)
+            xp.matmul(h[..., None, :], y[in_q][..., None], out=d[..., None])
+            if keep is None:
+                ds, e_t = h_d @ v_t[in_k_t], e.swapaxes(-1, -2)
+            else:
+                ds, e_t = h @ v_t[in_k_t][..., :-1, :], (e * keep[in_e]).swapaxes(-1, -2)
+                ds *= keep[in_e]
+                ds -= d
+            ds *= e
+            xp.matmul(ds, k[in_k], out=gq[in_q])
+            if last:
+                xp.matmul(ds.swapaxes(-1, -2), q[in_q], out=gk[in_k])
+                xp.matmul(e_t, h, out=gv[in_k])
+            else:
+                gk[in_k] += ds.swapaxes(-1, -2) @ q[in_q]
+                gv[in_k] += e_t @ h
             if gs is not None:
-                gs[in_e] = parts[3]
+                gs[in_e] = ds
         return gq, gk, gv, gs
+
+    def formula(
+        ctx, g: Tensor, q: Any, k: Any, v: Any, mask: Any, allowed: Any, keep: Any, y: Tensor
+    ) -> tuple:
+        """backward on Tensors, all at once. E and z are functions of Q, K and the mask here."""
+        e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
+        e = e if allowed is None else e * allowed
+        z = e.sum(-1, keepdim=True)
+        h = g / (z + (z == 0))
+        gs = h @ v.swapaxes(-1, -2)
+        gs = gs if keep is None else gs * keep
+        gs = (gs - (h * y).sum(-1, keepdim=True)) * e
+        e = e if keep is None else e * keep
+        return gs @ k * ctx.scale, gs.mT @ q * ctx.scale, e.mT @ h, gs
 
     def name(ctx) -> str:
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
@@ -215,7 +246,8 @@ def scaled_dot_product_attention(
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (
-        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
+        x if x.array.shape[:-2] == lead else broadcast_to(x, (*lead, *x.array.shape[-2:]))
+        for x in (cast(x, computed) for x in (query, key, value))
     )
     mask = allowed = None
     if is_causal:
@@ -454,61 +486,47 @@ class MultiheadAttention(Module):
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    print(MultiheadAttention(8, 2))
-    # -> MultiheadAttention(
-    # ->   (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
-    # -> )
+    inputs = [randn(4, 4, 256, 32, requires_grad=True) for _ in range(3)]
+    ones_like_y = ones(4, 4, 256, 32)
 
-    # Keys and values of other sizes.
-    layer = MultiheadAttention(8, 2, kdim=5, vdim=3)
-    y, weights = layer(randn(4, 2, 8), randn(6, 2, 5), randn(6, 2, 3))
-    print([name for name, _ in layer.named_parameters()][:3], y.shape)
-    # -> ['q_proj_weight', 'k_proj_weight', 'v_proj_weight'] tinytorch.Size([4, 2, 8])
-    layer = MultiheadAttention(8, 2, bias=False)
-    x = randn(4, 2, 8)
-    print(layer(x, x + 0, x + 0)[0].shape)  # -> tinytorch.Size([4, 2, 8])
+    # The same gradients as on Tensors, where the formula is computed without blocks.
+    def gradients(create_graph, **how):
+        manual_seed(1)  # the same weights are dropped
+        y = scaled_dot_product_attention(*inputs, **how)
+        return grad_of(y, inputs, ones_like_y, create_graph=create_graph)
 
-    # One more key, learned, and one of zeros: 4 keys become 6, and no query is without one.
-    layer = MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True).eval()
-    padding, future = ones(2, 4).bool(), logical_not(tril(ones(4, 4)).bool())
-    y, weights = layer(x, x, x, padding, attn_mask=future)
-    print(weights.shape, weights[0, 0, :4].tolist())
-    # -> tinytorch.Size([2, 4, 6]) [0.0, 0.0, 0.0, 0.0]
-    y = layer(x, x, x, None, False, future, is_causal=True)[0]
-    print(y.shape)  # -> tinytorch.Size([4, 2, 8])
+    mask = randn(256, 256, requires_grad=True)
+    ways = {
+        "causal": {"is_causal": True},
+        "dropout": {"dropout_p": 0.5},
+        "mask": {"attn_mask": mask},
+    }
+    for name, how in ways.items():
+        pairs = zip(gradients(False, **how), gradients(True, **how), strict=True)
+        print(name, max((a - b).abs().max().item() for a, b in pairs) < 1e-4)
+    # -> causal True
+    # -> dropout True
+    # -> mask True
+    y = scaled_dot_product_attention(*inputs, mask, 0.5)
+    print(grad_of(y.sum(), [mask])[0].shape)  # -> tinytorch.Size([256, 256])
 
-    # A single sentence, and the batch first.
-    layer = MultiheadAttention(8, 2, batch_first=True).eval()
-    one = randn(4, 8)
-    y, weights = layer(one, one, one, zeros(4).bool())
-    print(y.shape, weights.shape)  # -> tinytorch.Size([4, 8]) tinytorch.Size([4, 4])
-    x = one.unsqueeze(0)
-    print((layer(x, x, x)[0][0] - y).abs().max().item() < 1e-6)  # -> True
-    memory = randn(1, 6, 8)
-    print(layer(x, memory, memory, need_weights=False)[0].shape)  # -> tinytorch.Size([1, 4, 8])
+    # The last rows come first, and only what comes after them is added.
+    node = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn
+    blocks = [(e.shape[-1], last) for *_, last, e, z in reversed(node.saved[-1])]
+    print(list(dict.fromkeys(blocks)))
+    # -> [(256, True), (192, False), (128, False), (64, False)]
 
-    def refused(function):
-        try:
-            function()
-        except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error)[:78]}")
+    # A subtraction as a part of a product.
+    xp = inputs[0].device.xp
+    h, v = (x.detach().array for x in (randn(16, 64, 32), randn(16, 64, 32)))
+    d = h.sum(axis=-1, keepdims=True)
+    h_d, v_t = xp.concatenate([h, d], axis=-1), xp.ascontiguousarray(v.swapaxes(-1, -2))
+    more = xp.concatenate([v_t, xp.full((16, 1, 64), -1, v.dtype)], axis=-2)
+    print("same:", abs(h_d @ more - (h @ v_t - d)).max() < 1e-4)  # -> same: True
 
-    refused(lambda: MultiheadAttention(0, 2))
-    # -> ValueError: embed_dim and num_heads must be greater than 0, got embed_dim=0 and num_heads=
-    refused(lambda: MultiheadAttention(8, 3))
-    # -> AssertionError: embed_dim must be divisible by num_heads
-    refused(lambda: layer(x, one, one))
-    # -> AssertionError: the shapes (4, 1, 8), (8, 4), (8, 4) of query, key, value do not fit
-    refused(lambda: layer(x, x, x, zeros(4).bool()))
-    # -> AssertionError: key_padding_mask should be 2-D for a 3-D query
-    refused(lambda: layer(randn(1, 4, 6), x, x))
-    # -> AssertionError: a query of size 6, expected 8, a multiple of 2
-    refused(lambda: layer(x, x, x, attn_mask=zeros(3, 4)))
-    # -> RuntimeError: The shape of attn_mask is (3, 4), but should be one of ((4, 4), (2, 4, 4))
-    refused(lambda: layer(x, x, x, is_causal=True))
-    # -> RuntimeError: Need attn_mask if specifying the is_causal hint.
-    given = [x, x, x, 8, 2, None, None, None, None, False, 0.0, None, None]
-    refused(lambda: multi_head_attention_forward(*given, static_k=x))
-    # -> NotImplementedError: keys and values that are given as static_k and static_v
-    refused(lambda: layer(x, x, x, zeros(1, 4).long()))
-    # -> AssertionError: only bool and floating types of key_padding_mask are supported
+    def seconds(function):
+        return min(timeit.repeat(function, number=50, repeat=9))
+
+    times = seconds(lambda: h_d @ more), seconds(lambda: h @ v_t - d)
+    print(f"one product takes {times[0] / times[1]:.2f} of the time of product and difference")
+    # -> ...

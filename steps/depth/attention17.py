@@ -1,32 +1,25 @@
-"""Step attention17: Attention with fewer passes over the scores
+"""Step attention17: sdpa_kernel: programs that choose a backend of attention
 
-Attention for 12 texts of 64 letters spends less than half of its time in products of matrices. The
-rest are passes over arrays that are already in the cache: factors, sums, copies. One of them adds
-up the rows of E, the largest array (E = exp(scores), z: the sums of its rows; Y = E V / z).
+PyTorch can compute attention by its formula (MATH), in blocks (FLASH_ATTENTION), and in other ways
+on GPUs. A program that wants certain ones says so:
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        scaled_dot_product_attention(q, k, v)
 
-But a sum is a product with ones, and E is multiplied by V anyway. With one more column of ones
-beside V, the same product gives both:
-
-    E [V, 1] = [E V, z]
-
-V was copied before, since its rows are not in order, so the column costs next to nothing. K^T was
-copied as well: the scale is now applied during this copy, and no longer to Q. Elements of E that
-are not allowed are set to 0 in place. Query, key and value are broadcast only if their leading
-dimensions differ from those of the result, which saves three nodes.
-
-The trap: with dropout, E * keep is multiplied by V, and its sums are not z.
-
-Changed: Attention (exponentials, forward, backward), scaled_dot_product_attention.
-Try: take z from `e.sum(...)` always, as with dropout. What does the last timing say?
+We have one, in blocks, which gives what both give: the choice changes nothing. Where a program
+allows only what is not there, the call stops, as PyTorch's does on a CPU.
+The trap: blocks may be nested, and an error may leave one: hence a stack, and `finally`.
+New: SDPBackend, sdpa_kernel. Changed: scaled_dot_product_attention.
+Try: leave try and finally out, let an error happen within the block, and call attention afterwards.
 """
 
 import importlib
 import math
-import timeit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
@@ -39,16 +32,14 @@ from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty, ones, zeros
+from tinytorch.ops.creation import empty, zeros
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
 
-# Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
@@ -63,11 +54,6 @@ def part(x: Any, key: tuple) -> Any:
     return None if x is None else x[key]
 
 
-def in_order(x: Any, xp: Any) -> Any:
-    """x with its elements in order, a copy where need be: small products take half the time."""
-    return xp.asarray(x, order="C")
-
-
 class Attention(Function):
     """Y = P V, where P = softmax(s Q K^T + mask): row i of P is what query i takes of each value.
 
@@ -79,7 +65,9 @@ class Attention(Function):
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
     of E that fit the cache; in causal attention the blocks above the diagonal are left out. A
-    further column beside V spares a pass over E: E [V, 1] = [E V, z].
+    further column beside V spares two passes over E:
+
+        E [V, 1] = [E V, z],   [H, d] [V, -1]^T = H V^T - d,   d: the sums of the rows of H * Y
     """
 
     saves = 0, 1, 2, 3, 4, None, ~0, None
@@ -88,16 +76,18 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Of each block the indices in E, in Q and Y, in K and V, and in the transposes of K and V;
+        and whether it holds the last rows, which see the most keys."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
             # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
+            last = start + rows >= n
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
-                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j), last))
         return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
@@ -135,7 +125,7 @@ class Attention(Function):
         v_1, kept = xp.empty((*v.shape[:-1], v.shape[-1] + 1), v.dtype), []
         v_1[..., :-1], v_1[..., -1] = v, 1
         for block in ctx.blocks(shape, q.dtype.itemsize):
-            in_e, in_q, in_k, in_k_t = block
+            in_e, in_q, in_k, in_k_t, _ = block
             may = part(allowed, in_e)
             e = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), may)
             if may is not None:
@@ -148,43 +138,80 @@ class Attention(Function):
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
-    def input_gradients(
-        ctx, g: Any, q: Any, k: Any, v_t: Any, y: Any, e: Any, z: Any, keep: Any
-    ) -> tuple:
-        """dL/dQ, dL/dK, dL/dV and dL/dS, of arrays or Tensors."""
-        h = g / z
-        gs = h @ v_t
-        if keep is not None:
-            gs *= keep
-        gs -= (h * y).sum(axis=-1, keepdims=True)
-        gs *= e
-        gv = (e if keep is None else e * keep).swapaxes(-1, -2) @ h
-        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
-
     def backward(ctx, g: Any) -> Any:
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
-        if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
-            e = e if allowed is None else e * allowed
-            z = e.sum(-1, keepdim=True)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z + (z == 0), keep)
-        gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        if ctx.xp is Tensor:
+            return ctx.formula(g, q, k, v, mask, allowed, keep, y)
+        xp, gq, gk, gv = ctx.xp, *map(ctx.xp.zeros_like, (q, k, v))
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
-        gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
-        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for in_e, in_q, in_k, in_k_t, e, z in kept:
-            parts = ctx.input_gradients(
-                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
-            )
-            gq[in_q] = parts[0]
-            gk[in_k] += parts[1]
-            gv[in_k] += parts[2]
+        gs = None if ctx.edges[3] is None else xp.zeros_like(mask)
+        q, k = q * ctx.scale, k * ctx.scale
+        v_t = xp.empty((*v.shape[:-2], v.shape[-1] + 1, v.shape[-2]), v.dtype)
+        v_t[..., :-1, :], v_t[..., -1, :] = v.swapaxes(-1, -2), -1
+        for in_e, in_q, in_k, in_k_t, last, e, z in reversed(kept):
+            h_d = xp.empty((*z.shape[:-1], v_t.shape[-2]), v.dtype)
+            h, d = h_d[..., :-1], h_d[..., -1:]
+            xp.divide(g[in_q], z, out=h)
+            xp.matmul(h[..., None, :], y[in_q][..., None], out=d[..., None])
+            if keep is None:
+                ds, e_t = h_d @ v_t[in_k_t], e.swapaxes(-1, -2)
+            else:
+                ds, e_t = h @ v_t[in_k_t][..., :-1, :], (e * keep[in_e]).swapaxes(-1, -2)
+                ds *= keep[in_e]
+                ds -= d
+            ds *= e
+            xp.matmul(ds, k[in_k], out=gq[in_q])
+            if last:
+                xp.matmul(ds.swapaxes(-1, -2), q[in_q], out=gk[in_k])
+                xp.matmul(e_t, h, out=gv[in_k])
+            else:
+                gk[in_k] += ds.swapaxes(-1, -2) @ q[in_q]
+                gv[in_k] += e_t @ h
             if gs is not None:
-                gs[in_e] = parts[3]
+                gs[in_e] = ds
         return gq, gk, gv, gs
+
+    def formula(
+        ctx, g: Tensor, q: Any, k: Any, v: Any, mask: Any, allowed: Any, keep: Any, y: Tensor
+    ) -> tuple:
+        """backward on Tensors, all at once. E and z are functions of Q, K and the mask here."""
+        e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
+        e = e if allowed is None else e * allowed
+        z = e.sum(-1, keepdim=True)
+        h = g / (z + (z == 0))
+        gs = h @ v.swapaxes(-1, -2)
+        gs = gs if keep is None else gs * keep
+        gs = (gs - (h * y).sum(-1, keepdim=True)) * e
+        e = e if keep is None else e * keep
+        return gs @ k * ctx.scale, gs.mT @ q * ctx.scale, e.mT @ h, gs
 
     def name(ctx) -> str:
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
+
+
+class SDPBackend(Enum):
+    """Ways of computing attention. One, in blocks, serves MATH and FLASH_ATTENTION here."""
+
+    ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = range(-1, 5)
+
+
+VIABLE = {SDPBackend.MATH, SDPBackend.FLASH_ATTENTION}  # as on PyTorch's CPU
+ALLOWED = [VIABLE]  # the last one counts
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """Within it, attention may use this SDPBackend, or those of this list. Their order, which
+    set_priority makes one of preference, changes nothing. AssertionError for anything else."""
+    backends = [backends] if isinstance(backends, SDPBackend) else backends
+    if not isinstance(backends, list) or not all(isinstance(b, SDPBackend) for b in backends):
+        says = "Backend must be an instance of SDPBackend or a list of SDPBackend instances"
+        raise AssertionError(f"{says}, got {type(backends).__name__}")
+    ALLOWED.append(set(backends))
+    try:
+        yield
+    finally:
+        ALLOWED.pop()
 
 
 def scaled_dot_product_attention(
@@ -203,9 +230,12 @@ def scaled_dot_product_attention(
         enable_gqa: dimension -3 of query holds more heads than those of key and value, which are
             shared out evenly (Ainslie et al., 2023).
     Raises:
-        RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
+        RuntimeError: types or shapes do not fit, is_causal comes with a mask, or sdpa_kernel
+            forbids what is there.
     """
     check_operands("scaled_dot_product_attention", query, key, value)
+    if not ALLOWED[-1] & VIABLE:
+        raise RuntimeError(f"No viable backend for attention was found among {ALLOWED[-1]}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
     if not dtype.is_floating_point or min(map(len, shapes)) < 2:
         raise RuntimeError(
@@ -468,47 +498,23 @@ class MultiheadAttention(Module):
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    inputs = [randn(12, 4, 64, 32, requires_grad=True) for _ in range(3)]
-
-    # The last column of one product is what a sum over E was.
-    xp = inputs[0].device.xp
-    e, v = (x.detach().exp().array for x in (randn(12, 4, 64, 64), inputs[2]))
-    v_1 = xp.concatenate([v, xp.ones((12, 4, 64, 1), v.dtype)], axis=-1)
-    print("z:", abs((e @ v_1)[..., -1] / e.sum(axis=-1) - 1).max() < 1e-5)  # -> z: True
-
-    def seconds(function):
-        return min(timeit.repeat(function, number=10, repeat=9))
-
-    times = seconds(lambda: e @ v_1), seconds(lambda: (e @ v, e.sum(axis=-1)))
-    print(f"one product takes {times[0] / times[1]:.2f} of the time of product and sum")  # -> ...
-
-    # The same as the formula with softmax, each with its gradients.
-    allowed = tril(ones(64, 64)).bool()
-
-    def gradients(how):
-        y = how(*inputs)
-        return y, *grad_of(y, inputs, ones(12, 4, 64, 32))
-
-    def formula(q, k, v):
-        scores = q @ k.mT / math.sqrt(32)
-        return softmax(masked_fill(scores, logical_not(allowed), -math.inf), -1) @ v
-
-    def causal(q, k, v):
-        return scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    pairs = list(zip(gradients(formula), gradients(causal), strict=True))
-    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
-    times = [seconds(lambda how=how: gradients(how)) for how in (causal, formula)]
-    print(f"the node takes {times[0] / times[1]:.2f} of the time of the formula")  # -> ...
-
-    # A mask, dropout, and sizes in front that have to be broadcast.
-    q, k, v = inputs
-    y = scaled_dot_product_attention(q, k[:, :1], v[0], allowed, dropout_p=0.5)
-    print(y.shape)  # -> tinytorch.Size([12, 4, 64, 32])
-
-    # The second derivative, on Tensors.
-    (first,) = grad_of(causal(q, k, v).square().sum(), [q], create_graph=True)
-    (second,) = grad_of(first.square().sum(), [q])
-    print(second.shape)  # -> tinytorch.Size([12, 4, 64, 32])
+    q, k, v = (randn(2, 4, 5, 8) for _ in range(3))
+    y = scaled_dot_product_attention(q, k, v)
+    with sdpa_kernel(SDPBackend.MATH):
+        print((scaled_dot_product_attention(q, k, v) == y).all().item())  # -> True
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION], set_priority=True):
+        print((scaled_dot_product_attention(q, k, v) == y).all().item())  # -> True
+    try:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            scaled_dot_product_attention(q, k, v)
+    except RuntimeError as error:
+        print(error)
+    # -> No viable backend for attention was found among {<SDPBackend.CUDNN_ATTENTION: 3>}
+    print((scaled_dot_product_attention(q, k, v) == y).all().item())  # -> True
+    try:
+        with sdpa_kernel("math"):
+            pass
+    except AssertionError as error:
+        print(error)
+    # -> Backend must be an instance of SDPBackend or a list of SDPBackend instances, got str

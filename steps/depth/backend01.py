@@ -1,17 +1,8 @@
-"""Step backend01: A GPU is another array library
+"""Step backend01: CuPy in the package's dress
 
-A GPU is a second computer. It has thousands of small processors, and memory of its own, which they
-read at terabytes per second. They do not work in the CPU's memory: data must be copied over, and
-results copied back, across a bus that is about fifty times slower.
-
-So PyTorch never copies implicitly. A tensor lives on one device, `x.to("cuda")` makes a copy on the
-other, and x + y is an error if the two are on different devices. Up to now, our `cuda` is a name
-without a backend: the demo shows the error.
-
-We have prepared for this since step 63b. An operation takes the array library, ctx.xp, of the
-device of its arrays, and CuPy has NumPy's functions under NumPy's names, for arrays in the memory
-of the GPU. All that is left is to register it: the library, the type of its arrays, and the
-functions that copy there and back. No operation changes.
+Step 79a registered CuPy as the library of the device "cuda": no operation changes, since all take
+ctx.xp. Here `is_available` asks whether there is a GPU too, `from_numpy` copies there, and the
+backend says what else the package needs of a library.
 
 The trap: CuPy can be installed where there is no GPU. `import cupy` succeeds, with a warning; only
 the first array fails. So is_available asks CuPy, and load_cupy hides the warning.
@@ -19,7 +10,7 @@ the first array fails. So is_available asks CuPy, and load_cupy hides the warnin
 On a machine without a GPU the demo simulates one: arrays of a type of their own, and a library
 whose results are of that type. For tinytorch this is as much another device as a real one.
 
-Gone: SOURCE, compile_c, CAdd. New: load_cupy, is_available, from_numpy, register.
+Changed: load_cupy, register. New: is_available, from_numpy.
 Try: x + 1 for an x on "cuda", and x + tensor([1.0]). Why is only one of them an error?
 """
 

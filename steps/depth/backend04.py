@@ -2,7 +2,7 @@
 
 CuPy's arrays have NumPy's functions, but differ inside. Three places of tinytorch depend on that.
 
-storage_offset() (step storage04) is the difference of two addresses. NumPy's arrays tell theirs by
+storage_offset() (step storage01) is the difference of two addresses. NumPy's arrays tell theirs by
 __array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
 step backend03 it fails in the demo.
 

@@ -1,18 +1,10 @@
-"""Step backend05: singledispatch: another function body for the GPU
+"""Step backend05: on_cuda: the dispatch in the package's dress
 
-Each function of CuPy starts a kernel, a program on the GPU, which reads its operands from memory
-and writes a result. Some operations start five of them where one would do (step products03). So a
-function needs another body, for CuPy's arrays only.
-
-`if isinstance(x, cupy.ndarray)` at its beginning would be simple. But then every such function
-imports CuPy, and changes with each new library. Python has a table for this:
-functools.singledispatch makes a function look up the type of its first argument:
+Step 79b gave one function another body for CuPy's arrays, by functools.singledispatch. `on_cuda` is
+the decorator that registers it, where there is a CuPy, so that no module of operations imports it:
 
     @functools.singledispatch
     def squares(x): ...              for every type that has no body of its own
-
-    @on_cuda(squares)
-    def squares_on_cuda(x): ...      for CuPy's arrays, where there are any
 
 The generic body remains. The special one must agree with it, and may fall back on it:
 squares.dispatch(object).
@@ -20,8 +12,6 @@ squares.dispatch(object).
 The trap is the first argument. It alone decides; a list of arrays, or the array as the second
 argument, never reaches the GPU's body. Operations on tensors are not affected: they call such a
 function with arrays, in `forward`.
-
-PyTorch registers its kernels in such a table, for pairs of operation and device: its dispatcher.
 
 New: on_cuda. With it, tinytorch/cuda/backend.py is finished.
 Try: squares.registry in the demo. Which types does it list?

@@ -8,7 +8,7 @@ each loop moves. C needs no more:
     bias    0, 1    in1[i1]                 the same for each row
     y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
 
-These are strides (step storage01), written into a program. `index` writes the text between the
+These are strides (step 69a), written into a program. `index` writes the text between the
 brackets, and `loop` writes a loop for each size of the kernel.
 
 The trap: in a loop, in0[...] may stand in several lines. Each element is read once, into x0, x1,

@@ -1,20 +1,25 @@
-"""Step cells04: The GRU: one state, one gate to keep and to write
+"""Step cells04: Cells: single texts, no bias, relu
 
-An LSTM has two memories and four products. Cho et al. (2014) managed with one and three:
+PyTorch's cells take a single text without a batch: an input [size] gives a state [hidden]. At the
+end of step cells03 such an input gave two states, because len(input) was 2 and counted as the
+batch. An input with three dimensions gives a result, too, and so does a state that does not belong
+to it.
 
-    h_t = (1 - z) n + z h_(t-1)           z: how much is kept; what is not kept is written
-    n   = tanh(x_n + r y_n)               r: how much of the old state the new one sees
+So the cells learn what PyTorch's know:
 
-Keeping and writing share one gate, so h stays between -1 and 1, and where z is near 1 the memory
-passes unchanged. (The code writes h_t as n + z (h_(t-1) - n): the same, with one product.) In
-practice the two learn about equally well; the GRU has a quarter fewer weights.
+    [size] and [batch, size]          the state has the same dimensions; all else is refused
+    bias=False                        bias_ih and bias_hh are None
+    nonlinearity="relu"               for the simple cell; its state is not bounded by 1
+    device, dtype                     as in all layers
 
-The trap is in r: it multiplies y_n = W_hn h + b_hn after the product, with its bias. The paper has
-W (r h) instead. It is no better, and r would have to be known before the product, so the three
-products could not be one. PyTorch and cuDNN do as here, and saved weights only fit this form.
+The weights are registered in one place, add_weights, under names with a pattern: "{}" for a cell,
+"{}_l0" for the layers that follow in step rnn01.
 
-New: gru_step, GRUCell.
-Try: in gru_step swap h and n in the last line. The GRU that should keep everything forgets it.
+The trap is a state [1, hidden] for a batch: the sum of the two products broadcasts it, and nothing
+fails. So its shape is compared with that of the input.
+
+New: relu_step, add_weights. Changed: RNNCellBase, RNNCell, LSTMCell, GRUCell.
+Try: leave out the check of the states in _step, and give cell(x, zeros(1, 3)) an x of two rows.
 """
 
 import importlib
@@ -37,6 +42,11 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 def tanh_step(x: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor]:
     """h' = tanh(x + y)."""
     return ((x + y).tanh(),)
+
+
+def relu_step(x: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor]:
+    """h' = relu(x + y)."""
+    return ((x + y).relu(),)
 
 
 def lstm_step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,103 +73,134 @@ def draw_uniform(module: Module, hidden_size: int) -> None:
         param.uniform_(-bound, bound)
 
 
+def add_weights(
+    module: Module, names: str, gates: int, sizes: tuple[int, int], bias: bool, device, dtype
+) -> list[str]:
+    """Registers weight_ih [gates * hidden, input], weight_hh [gates * hidden, hidden], bias_ih and
+    bias_hh, or None without bias, under `names`, such as "{}_l0"; the names are returned."""
+    size, hidden = sizes
+    shapes = {"weight_ih": (size,), "weight_hh": (hidden,), "bias_ih": (), "bias_hh": ()}
+    for name, columns in shapes.items():
+        made = columns or bias
+        shape = (gates * hidden, *columns)
+        param = Parameter(empty(shape, device=device, dtype=dtype)) if made else None
+        module.register_parameter(names.format(name), param)
+    return [names.format(name) for name in shapes]
+
+
 class RNNCellBase(Module):
     """What the cells have in common: weight_ih, weight_hh, bias_ih and bias_hh."""
 
-    def __init__(self, input_size, hidden_size, num_chunks):
+    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
-        self.input_size, self.hidden_size = input_size, hidden_size
-        rows = num_chunks * hidden_size
-        self.weight_ih = Parameter(empty(rows, input_size))
-        self.weight_hh = Parameter(empty(rows, hidden_size))
-        self.bias_ih, self.bias_hh = Parameter(empty(rows)), Parameter(empty(rows))
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        add_weights(self, "{}", num_chunks, (input_size, hidden_size), bias, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         draw_uniform(self, self.hidden_size)
 
     def _step(self, formula: Callable, input: Tensor, *states: Tensor | None) -> tuple:
-        """The next state."""
+        """The next state. Raises ValueError for other dimensions than [size] or [batch, size]."""
+        for tensor in (input, *states):
+            if tensor is not None and tensor.array.ndim not in (1, 2):
+                name = type(self).__name__
+                raise ValueError(f"{name}: Expected 1D or 2D tensors, got {tensor.array.ndim}D")
         if states[0] is None:
-            start = zeros(len(input), self.hidden_size, dtype=input.dtype, device=input.device)
+            start = zeros(
+                *input.shape[:-1], self.hidden_size, dtype=input.dtype, device=input.device
+            )
             states = [start] * len(states)
         x = linear(input, self.weight_ih, self.bias_ih)
         y = linear(states[0], self.weight_hh, self.bias_hh)
+        for state in states:
+            if state.array.shape != (*x.array.shape[:-1], self.hidden_size):
+                raise RuntimeError(f"hidden of shape {state.shape} for an input {input.shape}")
         return formula(x, y, *states)
+
+    def extra_repr(self) -> str:
+        bias = "" if self.bias is True else f", bias={self.bias}"
+        return f"{self.input_size}, {self.hidden_size}{bias}"
 
 
 class RNNCell(RNNCellBase):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh): one step of a simple recurrent network."""
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu: one step of a simple recurrent network."""
 
-    def __init__(self, input_size, hidden_size):
-        super().__init__(input_size, hidden_size, 1)
+    def __init__(
+        self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None
+    ):
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """[batch, input_size] and the state [batch, hidden_size] to the next state."""
-        return self._step(tanh_step, input, hx)[0]
+        """[batch, input_size] or [input_size], and the state, to the next state."""
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
+        return self._step(tanh_step if self.nonlinearity == "tanh" else relu_step, input, hx)[0]
+
+    def extra_repr(self) -> str:
+        bend = "" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}"
+        return super().extra_repr() + bend
 
 
 class LSTMCell(RNNCellBase):
     """One step of an LSTM: see lstm_step."""
 
-    def __init__(self, input_size, hidden_size):
-        super().__init__(input_size, hidden_size, 4)
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Tensor]:
-        """[batch, input_size], and (h, c), to the next (h, c)."""
+        """[batch, input_size] or [input_size], and (h, c), to the next (h, c)."""
         return self._step(lstm_step, input, *((None, None) if hx is None else hx))
 
 
 class GRUCell(RNNCellBase):
     """One step of a GRU: see gru_step."""
 
-    def __init__(self, input_size, hidden_size):
-        super().__init__(input_size, hidden_size, 3)
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """[batch, input_size] and the state to the next state."""
+        """[batch, input_size] or [input_size], and the state, to the next state."""
         return self._step(gru_step, input, hx)[0]
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.joining import cat
-    from tinytorch.ops.nll import one_hot
-    from tinytorch.ops.random import manual_seed, randint, randn
-    from tinytorch.optim.adam import Adam
+    from tinytorch.core.dtype import float64
+    from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    for cell in (RNNCell(8, 32), LSTMCell(8, 32), GRUCell(8, 32)):
-        print(type(cell).__name__, sum(p.numel() for p in cell.parameters()))
-    # -> RNNCell 1344
-    # -> LSTMCell 5376
-    # -> GRUCell 4032
+    for cell in (
+        RNNCell(2, 3),
+        RNNCell(2, 3, nonlinearity="relu", bias=False),
+        LSTMCell(2, 3),
+        GRUCell(2, 3, dtype=float64),
+    ):
+        print(cell, sum(p.numel() for p in cell.parameters()))
+    # -> RNNCell(2, 3) 21
+    # -> RNNCell(2, 3, bias=False, nonlinearity=relu) 15
+    # -> LSTMCell(2, 3) 84
+    # -> GRUCell(2, 3) 63
+    print(list(RNNCell(2, 3, bias=False).state_dict()))  # -> ['weight_ih', 'weight_hh']
 
-    # A GRU that keeps everything, and one that keeps nothing.
-    cell, x, h = GRUCell(2, 3), randn(1, 2), tensor([[0.5, -0.5, 0.1]])
-    cell.bias_ih.data[3:6] = 100.0
-    print([round(v, 4) for v in cell(x, h)[0].tolist()])  # -> [0.5, -0.5, 0.1]
-    cell.bias_ih.data[3:6] = -100.0
-    print("overwritten:", (cell(x, h) - h).abs().min().item() > 0.01)  # -> overwritten: True
+    # One text without a batch; the state starts from zeros.
+    h, c = LSTMCell(2, 3)(randn(2))
+    print(h.shape, c.shape, RNNCell(2, 3, nonlinearity="relu")(randn(2)).min().item() >= 0)
+    # -> tinytorch.Size([3]) tinytorch.Size([3]) True
 
-    # A single text of size 2 is taken for two texts. Step cells05 mends that.
-    print(cell(randn(2)).shape)  # -> tinytorch.Size([2, 3])
-
-    # Step cells02's task once more: one of four symbols, then 30 steps of noise. z starts near 1,
-    # as the forget gate of the LSTM did in step cells03.
-    cell, head = GRUCell(5, 16), Linear(16, 4)
-    cell.bias_ih.data[16:32] = 3.0
-    optimizer = Adam([*cell.parameters(), *head.parameters()], lr=0.05)
-    for _ in range(80):
-        first, h = randint(0, 4, (32,)), None
-        for row in cat([one_hot(first, 5).float()[None], randn(30, 32, 5) * 0.3]):
-            h = cell(row, h)
-        optimizer.zero_grad()
-        cross_entropy(head(h), first).backward()
-        optimizer.step()
-    print("learned:", (head(h).argmax(1) == first).float().mean().item() > 0.9)  # -> learned: True
+    x, cell = randn(2, 2), GRUCell(2, 3)
+    for mistake in (
+        lambda: cell(randn(1, 1, 2)),
+        lambda: cell(x, zeros(1, 3)),
+        lambda: RNNCell(2, 3, nonlinearity="sin")(x),
+    ):
+        try:
+            mistake()
+        except (ValueError, RuntimeError) as error:
+            print(f"{type(error).__name__} {error}")
+    # -> ValueError GRUCell: Expected 1D or 2D tensors, got 3D
+    # -> RuntimeError hidden of shape tinytorch.Size([1, 3]) for an input tinytorch.Size([2, 2])
+    # -> RuntimeError Unknown nonlinearity: sin

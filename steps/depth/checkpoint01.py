@@ -1,33 +1,32 @@
-"""Step checkpoint01: Memory: what the graph keeps, node by node
+"""Step checkpoint01: The checkpoint of one node, in the package's dress
 
-Training a network takes several times the memory of using it. The parameters are the same, so what
-is the rest? Step profiler07 counts what each call allocates, but most of that is freed again at
-once. What stays until backward is what the nodes of the graph have saved for their formulas:
+Step 60c built this: the block becomes a single node that keeps its input. backward runs the block
+again and calls `backward` of the new graph, while the engine is at work on the large one. It is
+PyTorch's form with use_reentrant=True, and the next step has a better one. (The idea is from Chen
+et al., 2016.)
 
-    y = x * w         dx = g * w, dw = g * x      keeps x and w
-    y = tanh(x)       dx = g * (1 - y * y)        keeps y
-    y = x + b         dx = db = g                 keeps nothing
+The trap: if no input of the block requires a gradient, the node records nothing, and the block's
+parameters learn nothing, without an error. So it goes wrong for the first block of a network, whose
+input is data. Step checkpoint02 has a checkpoint without this fault.
 
-So walk the graph and look. Two things make the sum wrong if you forget them. An array that two
-nodes share is counted once: the y of tanh is the x of the next product. And a parameter is saved by
-its product, but it would be there without the graph; only what would go with the graph counts.
-
-The demo measures a network of three blocks. Its weights take 1.5 MB, and the graph keeps 12 MB. The
-largest part belongs to GELU, which keeps its input and a factor of its derivative; the second
-product of a block keeps nothing of its own, since its input is the result that tanh keeps already.
-What the graph keeps grows with the batch, the weights do not. Step checkpoint02 reduces it.
-
-New: nothing.
-Try: double the batch. Which of the numbers double?
+Changed: Checkpoint, checkpoint.
+Try: print a line in `block`. Which lines of the demo print it, and how often?
 """
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
-from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import backward, grad
+from tinytorch.autograd.custom import CustomFunction
 from tinytorch.autograd.graph import graph_functions
+from tinytorch.autograd.modes import enable_grad
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import GELU, Tanh
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
+from tinytorch.ops.comparison import equal
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -35,55 +34,78 @@ for name in "comparison indexing matmul norm reduction sampling shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+class Checkpoint(CustomFunction):
+    """A call as one node, which keeps the arguments and calls the function again in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable, *args: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(*args)
+        return function(*args)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple:
+        if state.grad_enabled:  # create_graph=True
+            raise NotImplementedError("Checkpoint cannot be differentiated twice")
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
+        with enable_grad():
+            output = ctx.function(*inputs)
+        backward(output, g)
+        return None, *(x.grad for x in inputs)
+
+
+def checkpoint(function: Callable, *args: Tensor) -> Tensor:
+    """function(*args), of which only the arguments and the result are kept for backward."""
+    return Checkpoint.apply(function, *args)
+
+
 if __name__ == "__main__":
     manual_seed(0)
-    blocks = [Sequential(Linear(256, 256), Tanh(), Linear(256, 256), GELU()) for _ in range(3)]
-    model = Sequential(*blocks)
-    batch = 1024
-    scores = model(randn(batch, 256))
+    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU()) for _ in range(4)))
+    x = randn(32, 64, requires_grad=True)
 
-    def storage(array):
-        """The array that owns the memory."""
-        return array if array.base is None else storage(array.base)
+    def run(call):
+        h = x
+        for block in model:
+            h = call(block, h)
+        return h
 
-    def kept_by_node(y, without=()):
-        """{node: bytes of the arrays that it keeps and no earlier node does}"""
-        seen = {id(storage(tensor.array)) for tensor in without}
-        kept = {}
-        for node in graph_functions(y):
-            arrays = [storage(value) for value in node.saved_arrays() if hasattr(value, "nbytes")]
-            new = {id(array): array.nbytes for array in arrays if id(array) not in seen}
-            seen |= new.keys()
-            kept[node] = sum(new.values())
-        return kept
+    def kept(y):
+        """Bytes of the arrays that the graph of y keeps now."""
+        return sum(v.nbytes for node in graph_functions(y) for v in node.saved)
 
-    kept = kept_by_node(scores, without=model.parameters())
-    for node, size in kept.items():
-        print(f"{node.name():17} {size / 2**20:.0f} MB {'*' * (4 * size >> 20)}")
-    # -> AddmmBackward0    1 MB ****
-    # -> TanhBackward0     1 MB ****
-    # -> AddmmBackward0    0 MB
-    # -> GeluBackward0     2 MB ********
-    # -> AddmmBackward0    1 MB ****
-    # -> TanhBackward0     1 MB ****
-    # -> AddmmBackward0    0 MB
-    # -> GeluBackward0     2 MB ********
-    # -> AddmmBackward0    1 MB ****
-    # -> TanhBackward0     1 MB ****
-    # -> AddmmBackward0    0 MB
-    # -> GeluBackward0     2 MB ********
+    plain = run(lambda block, h: block(h))
+    checked = run(checkpoint)
+    print(len(graph_functions(plain)), len(graph_functions(checked)))  # -> 12 4
+    print(kept(plain) > 3 * kept(checked), kept(checked) == 4 * x.nbytes)  # -> True True
 
-    weights = sum(p.numel() * 4 for p in model.parameters())
-    print(f"weights {weights / 2**20:.1f} MB, kept {sum(kept.values()) / 2**20:.1f} MB")
-    # -> weights 1.5 MB, kept 12.0 MB
+    def gradients(y):
+        for tensor in (x, *model.parameters()):
+            tensor.grad = None
+        backward(y.sum())
+        return [tensor.grad for tensor in (x, *model.parameters())]
 
-    # Shared arrays would be counted twice, and parameters as well.
-    every = [a for node in kept for a in node.saved_arrays() if hasattr(a, "nbytes")]
-    print(f"{sum(array.nbytes for array in every) / 2**20:.1f} MB")  # -> 16.5 MB
+    same = zip(gradients(plain), gradients(checked), strict=True)
+    print("same gradients:", all(equal(a, b) for a, b in same))  # -> same gradients: True
 
-    # backward frees node by node, so the peak is at its beginning.
-    scores.sum().backward()
+    # How often is a block computed, and with which mode?
+    calls = []
+
+    def block(a, b):
+        calls.append(state.grad_enabled)
+        return (a * b).tanh() * a
+
+    a, b = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
+    y = checkpoint(block, a, b)
+    print(calls)  # -> [False]
+    print(grad(y, (a, b)), calls)
+    # -> (tensor(1.1816), tensor(0.1050)) [False, True]
+
     try:
-        kept_by_node(scores)
-    except RuntimeError as error:
-        print(str(error)[:50])  # -> Trying to backward through the graph a second time
+        grad(checkpoint(block, a, b), a, create_graph=True)
+    except NotImplementedError as error:
+        print(error)  # -> Checkpoint cannot be differentiated twice
+
+    # The trap: data as the input.
+    y = checkpoint(model[0], x.detach())
+    print(y.requires_grad, model[0](x.detach()).requires_grad)  # -> False True

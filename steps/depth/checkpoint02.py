@@ -1,41 +1,31 @@
-"""Step checkpoint02: Activation checkpoints: recompute instead of keep
+"""Step checkpoint02: Checkpoints that keep the graph, in the package's dress
 
-Step checkpoint01 shows it: the graph keeps arrays for most operations until backward. A deep
-network on a large batch does not fit. But what a block has computed can be computed again from its
-input. So trade time for memory:
+Step 84b built them: the graph stays as it is, and only what its nodes have saved is dropped. A
+`Segment` is one call: the function, its arguments, and its Droppeds. graph_since finds the nodes
+that were recorded since a point of the global clock.
 
-    forward     run the block without a graph, keep its input
-    backward    run the block again, this time with a graph, and go back through that
+The trap is a cycle: a Dropped refers to its segment, and the segment to it, so only the garbage
+collector could free them. So the segment has weak references. They also tell which nodes still need
+their values.
 
-    time of a step    forward + forward + backward: about a third more
-    memory            the inputs of all blocks, and the graph of one block
+(In PyTorch: use_reentrant=False, which it recommends.)
 
-The block becomes a single node, Checkpoint, a function of the kind that users write (step 64b).
-forward of such a function is not recorded. backward gets the gradient of the block's output, and
-calls `backward` of the new graph with it, while the engine is at work on the large one. The
-parameters of the block get their gradients there; the node returns those of its inputs. These
-gradients have no history, so a second derivative is refused.
-
-The trap: if no input of the block requires a gradient, the node records nothing, and the block's
-parameters learn nothing, without an error. So it goes wrong for the first block of a network, whose
-input is data. Step checkpoint03 has a checkpoint without this fault.
-
-(In PyTorch: torch.utils.checkpoint, with use_reentrant=True. The idea is from Chen et al., 2016.)
-
-New: Checkpoint, checkpoint.
+Changed: checkpoint. New: graph_since, Dropped, Segment. Gone: Checkpoint.
 Try: print a line in `block`. Which lines of the demo print it, and how often?
 """
 
 import importlib
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tinytorch.autograd.backward import backward, grad
-from tinytorch.autograd.custom import CustomFunction
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.version import next_sequence_nr
 from tinytorch.nn.activation import GELU, Tanh
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
@@ -47,29 +37,80 @@ for name in "comparison indexing matmul norm reduction sampling shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Checkpoint(CustomFunction):
-    """A call as one node, which keeps the arguments and calls the function again in backward."""
+def graph_since(time: int, output: Tensor) -> list[Function]:
+    """The nodes behind `output` that were recorded after `time`, the oldest first."""
+    nodes: set = set()
+    waiting = [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function) and node.sequence_nr < time and node not in nodes:
+            nodes.add(node)
+            waiting.extend(edge[0] for edge in node.edges if edge is not None)
+    return sorted(nodes, key=lambda node: -node.sequence_nr)
 
-    @staticmethod
-    def forward(ctx: Any, function: Callable, *args: Tensor) -> Tensor:
-        ctx.function = function
-        ctx.save_for_backward(*args)
-        return function(*args)
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple:
-        if state.grad_enabled:  # create_graph=True
-            raise NotImplementedError("Checkpoint cannot be differentiated twice")
-        inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
+class Dropped:
+    """Stands for what a node has saved. The first access computes the checkpoint again."""
+
+    segment: "Segment | None" = None  # what is to be computed
+    saved: Any = None  # what it gave
+
+    def values(self) -> Any:
+        if self.segment is not None:
+            self.segment.recompute()
+        return self.saved
+
+    def __iter__(self) -> Iterator:
+        return iter(self.values())
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.values()[number]
+
+    def __len__(self) -> int:
+        return len(self.values())
+
+
+class Segment:
+    """A call whose values are dropped, and all that is needed to repeat it."""
+
+    def __init__(self, function: Callable, args: tuple):
+        self.function, self.args = function, args
+        self.time = next_sequence_nr()
+
+    def drop(self, output: Tensor) -> None:
+        """Take from the nodes behind `output` what they have saved."""
+        nodes = graph_since(self.time, output)
+        self.dropped = []
+        for node in nodes:
+            dropped = Dropped()
+            if node.saved is not NOTHING:
+                dropped.segment, node.saved = self, dropped
+            # Only the node keeps it alive, so that its values go when backward has used them.
+            self.dropped.append(weakref.ref(dropped))
+
+    def recompute(self) -> None:
+        """Call the function again, and hand out the values that its operations save."""
+        time = next_sequence_nr()
         with enable_grad():
-            output = ctx.function(*inputs)
-        backward(output, g)
-        return None, *(x.grad for x in inputs)
+            output = self.function(*self.args)
+        nodes = graph_since(time, output)
+        for node, reference in zip(nodes, self.dropped, strict=True):
+            dropped = reference()
+            if dropped is not None:
+                dropped.saved, dropped.segment = node.saved, None
 
 
-def checkpoint(function: Callable, *args: Tensor) -> Tensor:
-    """function(*args), of which only the arguments and the result are kept for backward."""
-    return Checkpoint.apply(function, *args)
+def checkpoint(function: Callable, *args: Any) -> Tensor:
+    """function(*args), of which only the arguments and the result are kept for backward.
+
+    What its operations have saved is dropped after the call. When backward comes to the first of
+    them, the function is called once more. Gradients are the same, of any order; it takes the time
+    of a second forward pass.
+    """
+    segment = Segment(function, args)
+    output = function(*args)
+    segment.drop(output)
+    return output
 
 
 if __name__ == "__main__":
@@ -84,24 +125,25 @@ if __name__ == "__main__":
         return h
 
     def kept(y):
-        """Bytes of the arrays that the graph of y keeps now."""
-        return sum(v.nbytes for node in graph_functions(y) for v in node.saved)
+        """Bytes of the arrays that the graph of y keeps now; of a Dropped, none."""
+        saved = [node.saved for node in graph_functions(y)]
+        arrays = [v for values in saved if not isinstance(values, Dropped) for v in values]
+        return sum(array.nbytes for array in arrays)
 
     plain = run(lambda block, h: block(h))
-    checked = run(checkpoint)
-    print(len(graph_functions(plain)), len(graph_functions(checked)))  # -> 12 4
-    print(kept(plain) > 3 * kept(checked), kept(checked) == 4 * x.nbytes)  # -> True True
+    dropped = run(checkpoint)
+    print(len(graph_functions(plain)), len(graph_functions(dropped)))  # -> 12 12
+    print(kept(plain) > 100_000, kept(dropped))  # -> True 0
 
-    def gradients(y):
-        for tensor in (x, *model.parameters()):
-            tensor.grad = None
-        backward(y.sum())
-        return [tensor.grad for tensor in (x, *model.parameters())]
-
-    same = zip(gradients(plain), gradients(checked), strict=True)
+    inputs = [x, *model.parameters()]
+    same = zip(grad(plain.sum(), inputs), grad(dropped.sum(), inputs), strict=True)
     print("same gradients:", all(equal(a, b) for a, b in same))  # -> same gradients: True
 
-    # How often is a block computed, and with which mode?
+    # Data as the input: the parameters are in the graph, as they are without a checkpoint.
+    y = checkpoint(model[0], x.detach())
+    print(y.requires_grad, len(grad(y.sum(), model[0].parameters())))  # -> True 2
+
+    # How often is a block computed?
     calls = []
 
     def block(a, b):
@@ -110,15 +152,14 @@ if __name__ == "__main__":
 
     a, b = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
     y = checkpoint(block, a, b)
-    print(calls)  # -> [False]
-    print(grad(y, (a, b)), calls)
-    # -> (tensor(1.1816), tensor(0.1050)) [False, True]
+    print(len(calls))  # -> 1
+    print(grad(y, (a, b), retain_graph=True), len(calls))
+    # -> (tensor(1.1816), tensor(0.1050)) 2
+    grad(y, a)  # what retain_graph keeps is not computed a third time
+    print(len(calls))  # -> 2
 
-    try:
-        grad(checkpoint(block, a, b), a, create_graph=True)
-    except NotImplementedError as error:
-        print(error)  # -> Checkpoint cannot be differentiated twice
-
-    # The trap: data as the input.
-    y = checkpoint(model[0], x.detach())
-    print(y.requires_grad, model[0](x.detach()).requires_grad)  # -> False True
+    # The graph of the gradient leads to a and b as well: a second derivative.
+    (first,) = grad(checkpoint(block, a, b), a, create_graph=True)
+    (expected,) = grad(block(a, b), a, create_graph=True)
+    print(equal(first, expected))  # -> True
+    print(equal(*grad(first, b), *grad(expected, b)))  # -> True

@@ -1,40 +1,38 @@
-"""Step checkpoint05: Checkpoints with keywords and nested results
+"""Step checkpoint05: Checkpoints as PyTorch calls them: use_reentrant, and no_grad
 
-A block of a Transformer is called with a mask as a keyword, and returns its output together with
-the weights of the attention. The checkpoint of step checkpoint04 takes neither: it wants one
-tensor, and asks a tuple for its grad_fn.
+A program that was written for PyTorch says checkpoint(block, x, use_reentrant=False). In step
+checkpoint04 this keyword goes to the block, which does not know it: the demo begins with such a
+block.
 
-Keywords are passed on in both runs. To find the nodes, the walk starts from all tensors of the
-result, whether it is one, a tuple, a list, a set or a dict of them, or a dataclass, also nested:
+use_reentrant is PyTorch's switch between two implementations. The older one (True) is that of step
+checkpoint01, which runs backward within backward. PyTorch asks the caller to choose. tinytorch has
+the newer one only: True raises an error, and leaving it out gives a warning.
 
-    {"out": y, "weights": [a, b], "name": "block 3"}    starts from y, a and b
+Under no_grad nothing is recorded, so there is nothing to drop, and the function is simply called.
+Otherwise each checkpoint of a network in use would save the state of the random numbers (20 us)
+for a second run that never comes.
 
-And the generators of step checkpoint04 are now those of the CPU and of each device among the
-arguments.
+The trap: a keyword of this name never reaches the function, and neither does preserve_rng_state.
 
-The trap: a tensor inside an object of another class is not found. Its nodes keep their values: the
-gradient is right, and only the memory is not saved.
-
-New: tensors_in. Changed: graph_since, Segment, checkpoint.
-Try: take `dict` out of tensors_in. How many tensors does it find in the result?
+Changed: checkpoint.
+Try: stacklevel=1, and print caught[0].lineno. Which line does the warning blame then?
 """
 
 import dataclasses
 import importlib
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tinytorch.autograd.backward import grad
-from tinytorch.autograd.graph import graph_functions
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import next_sequence_nr
 from tinytorch.nn.linear import Linear
-from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
+from tinytorch.ops.random import Generator, generator_for, randn
 from tinytorch.random import fork_rng
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -127,6 +125,7 @@ class Segment:
 def checkpoint(
     function: Callable,
     *args: Any,
+    use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
@@ -135,7 +134,19 @@ def checkpoint(
     What its operations have saved is dropped after the call. When backward comes to the first of
     them, the function is called once more, with the same random numbers (unless preserve_rng_state
     is False). Gradients are the same, of any order; it takes the time of a second forward pass.
+
+    Raises:
+        NotImplementedError: use_reentrant=True, PyTorch's older form.
     """
+    if use_reentrant:
+        raise NotImplementedError("checkpoint needs use_reentrant=False; it is recommended anyway")
+    if use_reentrant is None:
+        warnings.warn(
+            "the use_reentrant parameter should be passed explicitly; tinytorch takes False",
+            stacklevel=2,
+        )
+    if not state.grad_enabled:
+        return function(*args, **kwargs)
     segment = Segment(function, args, kwargs, preserve_rng_state)
     outputs = function(*args, **kwargs)
     segment.drop(outputs)
@@ -143,37 +154,24 @@ def checkpoint(
 
 
 if __name__ == "__main__":
-    manual_seed(0)
-    layer = Linear(4, 4)
-    x, mask = randn(3, 4, requires_grad=True), tensor([1.0, 0.0, 1.0, 1.0])
+    layer, x = Linear(4, 4), randn(3, 4, requires_grad=True)
 
-    def block(x, *, mask, name="block"):
-        hidden = layer(x).tanh()
-        return {"out": hidden * mask, "parts": [hidden.exp(), (x * 2.0,)], "name": name}
+    def strict(x, **options):
+        """A block that does not know any options."""
+        print("it gets", options)
+        return layer(x).tanh()
 
-    def total(result):
-        return sum(tensor.sum() for tensor in tensors_in(result))
+    y = checkpoint(strict, x, use_reentrant=False)  # -> it gets {}
+    print(y.grad_fn.name())  # -> TanhBackward0
 
-    result = checkpoint(block, x, mask=mask, name="b3")
-    print(result["name"], len(list(tensors_in(result))))  # -> b3 3
-    print(sorted({type(f.saved).__name__ for f in graph_functions(total(result["parts"]))}))
-    # -> ['Dropped', 'tuple']
-    expected = grad(total(block(x, mask=mask)), [x, layer.weight])
-    found = grad(total(result), [x, layer.weight])
-    print([equal(a, b) for a, b in zip(found, expected, strict=True)])  # -> [True, True]
-
-    @dataclasses.dataclass
-    class Pair:
-        one: Tensor
-        other: Tensor
-
-    print(len(list(tensors_in([Pair(x, mask), {x}]))))  # -> 3
-
-    # A tensor that is not found keeps its values, and its gradient is right.
-    class Hidden:
-        def __init__(self, x):
-            self.value = x.exp()
-
-    hidden = checkpoint(Hidden, x).value
-    print(type(hidden.grad_fn.saved).__name__, equal(*grad(hidden.sum(), x), x.exp()))
-    # -> tuple True
+    with no_grad():
+        print(checkpoint(layer, x, use_reentrant=False).requires_grad)  # -> False
+    try:
+        checkpoint(layer, x, use_reentrant=True)
+    except NotImplementedError as error:
+        print(error)  # -> checkpoint needs use_reentrant=False; it is recommended anyway
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checkpoint(layer, x)
+    print(caught[0].message)
+    # -> the use_reentrant parameter should be passed explicitly; tinytorch takes False

@@ -1,48 +1,39 @@
-"""Step checkpoint08: Nested checkpoints, and modes
+"""Step checkpoint08: checkpoint_sequential
 
-Each block of a network is a checkpoint, and the whole network is one as well. In step checkpoint07
-that fails with an error: the outer second run hands out what its nodes have saved, and the nodes of
-the inner block have saved a Dropped. Its values are computed later than `time` says, so they look
-as if they had been modified.
+Step 84d found how many checkpoints are best: about the square root of the number of layers.
+checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
+backward begins with it and would compute it again at once. So one segment means no checkpoint.
 
-The inner Dropped has the right time, so the outer one leaves the check to it. Depth costs time: a
-block in n checkpoints is computed n + 1 times.
+The demo measures the curve: bytes with tracemalloc (step profiler07), which counts NumPy's arrays,
+as the peak of forward and backward together. The time is printed without a promise.
 
-    outer          run 1 (forward)        run 2 (backward)
-      inner          run 1                  run 2, then run 3 for the values
+The trap is to expect the memory of one layer. The gradients of the parameters, the parameters and
+the optimizer's state are what they were; checkpoints lower only what the graph keeps.
 
-The second thing is a mode (step 65d) that changes what is computed, for example to other types.
-The forward pass was in its `with` block, backward is not: the second run would give other numbers.
-So the second run enters the modes of the call again. A mode may remember what it has done, and not
-do it twice: so only nodes that save something are compared, as only they wait for values.
-
-A NodeMode only watches (step engine08), so the opposite holds: one that was open in forward is
-closed and must not see the second run, and one that is open in backward must see it. The profiler
-shows it as a part of the node that asked for it.
-
-Changed: Dropped, Segment.
-Try: leave `*self.modes` out. Which error of step checkpoint07 does the demo raise?
+New: in_turn, checkpoint_sequential. Finished: utils/checkpoint.py.
+Try: segments of other lengths, (3, 5, 6) as well. Where is the smallest peak?
 """
 
 import dataclasses
 import importlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tinytorch.autograd.backward import grad
 from tinytorch.autograd.engine import NodeMode
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import modified_since, next_sequence_nr
-from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import Generator, generator_for
-from tinytorch.profiler import profile
+from tinytorch.nn.activation import GELU, Tanh
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
+from tinytorch.ops.comparison import allclose
+from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
 from tinytorch.random import fork_rng
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -206,38 +197,65 @@ def checkpoint(
     return outputs
 
 
+def in_turn(functions: Sequence[Callable], x: Any) -> Any:
+    for function in functions:
+        x = function(x)
+    return x
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **options: Any
+) -> Any:
+    """The functions (or layers of a Sequential) one after the other, in `segments` checkpoints.
+
+    The last segment is not a checkpoint: backward would compute it again at once.
+    """
+    functions = list(functions)
+    size = len(functions) // segments
+    last = size * (segments - 1)
+    for start in range(0, last, size):
+        part = functions[start : start + size]
+        input = checkpoint(in_turn, part, input, use_reentrant=use_reentrant, **options)
+    return in_turn(functions[last:], input)
+
+
 if __name__ == "__main__":
-    x = tensor([0.5, 2.0], requires_grad=True)
-    calls = []
+    import time
+    import tracemalloc
 
-    def block(x):
-        calls.append("block")
-        return (x * x).tanh()
+    manual_seed(0)
+    # 16 layers, each of which keeps four arrays of the size of its input.
+    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU(), Tanh()) for _ in range(16)))
+    x = randn(256, 64)
+    one = x.numel() * 4
 
-    def inner(x):
-        return checkpoint(block, x, use_reentrant=False) * x
+    def step(segments):
+        loss = checkpoint_sequential(model, segments, x, use_reentrant=False).sum()
+        loss.backward()
 
-    (expected,) = grad(((x * x).tanh() * x).sum(), x)
-    y = checkpoint(inner, x, use_reentrant=False)
-    print(len(calls), equal(*grad(y.sum(), x), expected), len(calls))  # -> 1 True 3
+    step(1)
+    expected = model[0][0].weight.grad.clone()
+    peaks = {}
+    for segments in (1, 2, 4, 8, 16):
+        model.zero_grad()
+        start = time.perf_counter()
+        step(segments)
+        elapsed = time.perf_counter() - start
+        same = allclose(model[0][0].weight.grad, expected)
 
-    class Doubled(FunctionMode):
-        """tanh is twice as large."""
+        model.zero_grad()
+        tracemalloc.start()
+        step(segments)
+        peaks[segments] = tracemalloc.get_traced_memory()[1] / one
+        tracemalloc.stop()
+        bar = "*" * round(peaks[segments])
+        print(f"{segments:2} segments {1000 * elapsed:6.1f} ms, same gradient {same} |{bar}")
+    # ->  1 segments ... ms, same gradient True |*****...
+    # ->  2 segments ... ms, same gradient True |*****...
+    # ->  4 segments ... ms, same gradient True |*****...
+    # ->  8 segments ... ms, same gradient True |*****...
+    # -> 16 segments ... ms, same gradient True |*****...
 
-        def call(self, function, args):
-            out = function.apply(*args)
-            return out * 2.0 if function.__name__ == "Tanh" else out
-
-    with Doubled():
-        y = checkpoint(block, x, use_reentrant=False)
-    (doubled,) = grad(y.sum(), x)
-    print(equal(doubled, *grad(2.0 * block(x).sum(), x)))  # -> True
-    print(state.modes)  # -> ()
-
-    # The profiler that is open in backward sees the second run, within a node.
-    with profile():
-        y = checkpoint(block, x, use_reentrant=False).sum()
-    with profile() as prof:
-        y.backward()
-    print([event.name for event in prof.events()])
-    # -> ['SumBackward0', 'TanhBackward0', 'aten::mul', 'aten::tanh', 'MulBackward0']
+    print(min(peaks, key=peaks.get) in (4, 8))  # -> True
+    print(f"{peaks[1] / min(peaks.values()):.0f} times less")  # -> ...
+    print(peaks[1] > 2.5 * min(peaks.values()))  # -> True

@@ -1,270 +1,162 @@
-"""Step checkpoint09: How many checkpoints? Memory against time
+"""Step checkpoint09: Which node made the first nan? detect_anomaly
 
-A network of n layers in s segments: forward keeps the s inputs of the segments, and backward keeps
-besides what one segment of n / s layers saves.
+After a backward pass all gradients are nan, in each of a hundred layers. One node made the first,
+and every node after it passed it on:
 
-    memory = s * input + (n / s) * saved
+    x.sqrt() at x = 0:  the slope is inf;  0 * inf is nan
 
-With few segments, each is large. With many, there are many inputs. The sum is smallest where both
-parts are equal, at s = sqrt(n * saved / input): with one array saved for each layer, memory grows
-as the square root of the depth (Chen et al., 2016), for the time of one more forward pass.
+A mode that surrounds each node (step engine09) can look at what the node returns, and stop at the
+first nan. That names the node, SqrtBackward0, but there may be fifty of them. Only forward knows
+where each one was called. So the mode also sees each operation being called, and notes Python's
+stack for the node that it makes. When a nan comes, a warning shows the lines of the program, and
+leaves out those of the package.
 
-checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
-backward begins with it and would compute it again at once. So one segment means no checkpoint.
+The notes are kept in a WeakKeyDictionary: they go when the graph goes.
 
-The demo measures the curve: bytes with tracemalloc (step profiler07), which counts NumPy's arrays,
-as the peak of forward and backward together. The time is printed without a promise.
+The traps: an operation that was called before the mode was on has no note. And noting a stack takes
+ten times as long as a small operation, so the mode is for finding an error, not for a whole
+training.
 
-The trap is to expect the memory of one layer. The gradients of the parameters, the parameters and
-the optimizer's state are what they were; checkpoints lower only what the graph keeps.
+PyTorch's words: autograd.detect_anomaly, as a context, and set_detect_anomaly(True).
 
-New: in_turn, checkpoint_sequential. Finished: utils/checkpoint.py.
-Try: segments of other lengths, (3, 5, 6) as well. Where is the smallest peak?
+New: AnomalyMode, is_anomaly_enabled, set_detect_anomaly, detect_anomaly.
+Try: check_nan=False. What is still found?
 """
 
-import dataclasses
 import importlib
+import inspect
+import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
-from tinytorch.autograd.modes import enable_grad
-from tinytorch.autograd.node import NOTHING, Function
-from tinytorch.core.device import cpu
-from tinytorch.core.state import state
+from tinytorch.autograd.node import Function
+from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import modified_since, next_sequence_nr
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.comparison import allclose
-from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
-from tinytorch.random import fork_rng
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison indexing matmul norm reduction sampling shape".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
-
-class CheckpointError(RuntimeError):
-    """A function did something else when it was computed again."""
+PACKAGE = Path(inspect.getfile(Tensor)).parents[1]  # whose own calls are not shown
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of a value: itself, or those in tuples, lists, sets, dicts and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, set)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(tuple(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(tuple(vars(value).values()))
-
-
-def graph_since(time: int, outputs: Any) -> list[Function]:
-    """The nodes behind `outputs` that were recorded after `time`, the oldest first."""
-    nodes: set = set()
-    waiting = [x.grad_fn for x in tensors_in(outputs)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Function) and node.sequence_nr < time and node not in nodes:
-            nodes.add(node)
-            waiting.extend(edge[0] for edge in node.edges if edge is not None)
-    return sorted(nodes, key=lambda node: -node.sequence_nr)
-
-
-def check_unmodified(values: Iterable, time: int) -> None:
-    """Raise RuntimeError if one of the tensors or arrays was written in place after `time`."""
-    for value in values:
-        array = getattr(value, "array", value)
-        if hasattr(array, "base") and modified_since(array, time):
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: a checkpoint cannot be computed again as it was"
-            )
-
-
-class Dropped:
-    """Stands for what a node has saved. The first access computes the checkpoint again."""
-
-    segment: "Segment | None" = None  # what is to be computed
-    saved: Any = None  # what it gave, and when
-    time = 0
-
-    def values(self) -> Any:
-        if self.segment is not None:
-            self.segment.recompute()
-        if isinstance(self.saved, Dropped):  # of a checkpoint in the checkpoint
-            return self.saved.values()
-        check_unmodified(self.saved, self.time)
-        return self.saved
-
-    def __iter__(self) -> Iterator:
-        return iter(self.values())
-
-    def __getitem__(self, number: Any) -> Any:
-        return self.values()[number]
-
-    def __len__(self) -> int:
-        return len(self.values())
-
-
-class Segment:
-    """A call whose values are dropped, and all that is needed to repeat it."""
-
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, preserve_rng_state: bool):
-        self.function, self.args, self.kwargs = function, args, kwargs
-        for device in {cpu, *(x.device for x in tensors_in([args, kwargs]))}:
-            generator_for(device, None)  # make it, if nothing was drawn yet
-        default = Generator.default.values() if preserve_rng_state else ()
-        self.random = [(generator, generator.get_state()) for generator in default]
-        self.modes = [mode for mode in state.modes if not isinstance(mode, NodeMode)]
-        self.time = next_sequence_nr()
-
-    def drop(self, outputs: Any) -> None:
-        """Take from the nodes behind `outputs` what they have saved."""
-        nodes = graph_since(self.time, outputs)
-        edges = [edge for node in nodes for edge in node.edges if edge is not None]
-        self.inputs = [edge[0] for edge in edges if isinstance(edge[0], Tensor)]
-        self.inputs += tensors_in([self.args, self.kwargs])
-        nodes = [node for node in nodes if node.saved is not NOTHING]
-        self.recorded = [(type(node), *node.outputs) for node in nodes]
-        self.dropped = []
-        for node in nodes:
-            dropped = Dropped()
-            dropped.segment, node.saved = self, dropped
-            node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
-            # Only the node keeps it alive, so that its values go when backward has used them.
-            self.dropped.append(weakref.ref(dropped))
-
-    def recompute(self) -> None:
-        """Call the function again, and hand out the values that its operations save."""
-        check_unmodified(self.inputs, self.time)
-        before, time = state.modes, next_sequence_nr()
-        state.modes = tuple(mode for mode in before if isinstance(mode, NodeMode))
-        try:
-            with ExitStack() as inside:
-                for context in (fork_rng(enabled=bool(self.random)), enable_grad(), *self.modes):
-                    inside.enter_context(context)
-                for generator, position in self.random:
-                    generator.set_state(position)
-                outputs = self.function(*self.args, **self.kwargs)
-        finally:
-            state.modes = before
-        # Only those that save: autocast, for one, casts a parameter once, and not again.
-        nodes = [node for node in graph_since(time, outputs) if node.saved is not NOTHING]
-        if [(type(node), *node.outputs) for node in nodes] != self.recorded:
-            raise CheckpointError(
-                "the function of a checkpoint has recorded other operations, or results of other "
-                "shapes or types, when it was computed again"
-            )
-        time = next_sequence_nr()
-        for node, reference in zip(nodes, self.dropped, strict=True):
-            node.check_saved()
-            dropped = reference()
-            if dropped is not None:
-                dropped.saved, dropped.time, dropped.segment = node.saved, time, None
-
-
-def checkpoint(
-    function: Callable,
-    *args: Any,
-    use_reentrant: bool | None = None,
-    preserve_rng_state: bool = True,
-    **kwargs: Any,
-) -> Any:
-    """function(*args, **kwargs), of which only the arguments and results are kept for backward.
-
-    What its operations have saved is dropped after the call. When backward comes to the first of
-    them, the function is called once more, with the same random numbers (unless preserve_rng_state
-    is False) and under the same modes. Gradients are the same, of any order; it takes the time of
-    a second forward pass. Checkpoints may contain others.
+class AnomalyMode(NodeMode):
+    """Notes where each operation is called, and looks at what each node of a backward pass returns.
 
     Raises:
-        NotImplementedError: use_reentrant=True, PyTorch's older form.
-        RuntimeError: in backward: an argument or parameter was changed in place since the call.
-        CheckpointError: in backward: the function does not do the same a second time.
+        RuntimeError: with check_nan, a node returns nan; a warning shows where its operation was
+            called. It does so too where backward raises an error of its own.
     """
-    if use_reentrant:
-        raise NotImplementedError("checkpoint needs use_reentrant=False; it is recommended anyway")
-    if use_reentrant is None:
+
+    def __init__(self, check_nan: bool = True):
+        self.check_nan = check_nan
+        self.calls: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # node -> its stack
+
+    def call(self, function: type, args: tuple) -> Any:
+        result = function.apply(*args)
+        for part in result if isinstance(result, tuple) else (result,):
+            if isinstance(part, Tensor) and part._edge is not None:
+                self.calls[part._edge[0]] = traceback.extract_stack()[:-1]
+        return result
+
+    def call_node(self, step: Any, node: Function, grad: Any, as_tensors: bool) -> tuple:
+        try:
+            results = step(node, grad, as_tensors)
+            for number, part in enumerate(results if self.check_nan else ()):
+                array = getattr(part, "array", part)
+                if array is not None and bool((array != array).any()):
+                    raise RuntimeError(
+                        f"Function '{node.name()}' returned nan values in its {number}th output."
+                    )
+        except Exception:
+            stack = [f for f in self.calls.get(node, []) if PACKAGE not in Path(f.filename).parents]
+            lines = "".join(traceback.format_list(stack))
+            warnings.warn(
+                f"Error detected in {node.name()}. Traceback of forward call that caused the "
+                f"error:\n{lines or 'called before the detection was enabled'}",
+                stacklevel=2,
+            )
+            raise
+        return results
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether backward passes of this thread are looked at."""
+    return any(isinstance(mode, AnomalyMode) for mode in state.modes)
+
+
+class set_detect_anomaly:
+    """Turns the detection on or off, on this thread, at once; as a context, until its end."""
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self.before = state.modes
+        self.put([m for m in state.modes if not isinstance(m, AnomalyMode)])
+        if mode:
+            self.put([AnomalyMode(check_nan), *state.modes])
+
+    def put(self, modes: list) -> None:
+        """Makes these the modes of the thread."""
+        for mode in state.modes:
+            open_modes.remove(mode)
+        state.modes = tuple(modes)
+        open_modes.extend(modes)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: Any) -> None:
+        self.put(list(self.before))
+
+
+class detect_anomaly(set_detect_anomaly):
+    """`with detect_anomaly():` turns the detection on, and warns that it costs time."""
+
+    def __init__(self, check_nan: bool = True):
         warnings.warn(
-            "the use_reentrant parameter should be passed explicitly; tinytorch takes False",
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
             stacklevel=2,
         )
-    if not state.grad_enabled:
-        return function(*args, **kwargs)
-    segment = Segment(function, args, kwargs, preserve_rng_state)
-    outputs = function(*args, **kwargs)
-    segment.drop(outputs)
-    return outputs
+        self.check_nan = check_nan
 
-
-def in_turn(functions: Sequence[Callable], x: Any) -> Any:
-    for function in functions:
-        x = function(x)
-    return x
-
-
-def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **options: Any
-) -> Any:
-    """The functions (or layers of a Sequential) one after the other, in `segments` checkpoints.
-
-    The last segment is not a checkpoint: backward would compute it again at once.
-    """
-    functions = list(functions)
-    size = len(functions) // segments
-    last = size * (segments - 1)
-    for start in range(0, last, size):
-        part = functions[start : start + size]
-        input = checkpoint(in_turn, part, input, use_reentrant=use_reentrant, **options)
-    return in_turn(functions[last:], input)
+    def __enter__(self) -> None:
+        super().__init__(True, self.check_nan)
 
 
 if __name__ == "__main__":
-    import time
-    import tracemalloc
+    importlib.import_module("tinytorch.core.printing")
+    x = Tensor([0.0, 4.0]).requires_grad_()
 
-    manual_seed(0)
-    # 16 layers, each of which keeps four arrays of the size of its input.
-    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU(), Tanh()) for _ in range(16)))
-    x = randn(256, 64)
-    one = x.numel() * 4
+    def distance(x: Tensor) -> Tensor:
+        return x.sqrt() * Tensor([0.0, 1.0])
 
-    def step(segments):
-        loss = checkpoint_sequential(model, segments, x, use_reentrant=False).sum()
-        loss.backward()
+    distance(x).sum().backward()
+    print(x.grad)  # -> tensor([   nan, 0.2500])
 
-    step(1)
-    expected = model[0][0].weight.grad.clone()
-    peaks = {}
-    for segments in (1, 2, 4, 8, 16):
-        model.zero_grad()
-        start = time.perf_counter()
-        step(segments)
-        elapsed = time.perf_counter() - start
-        same = allclose(model[0][0].weight.grad, expected)
-
-        model.zero_grad()
-        tracemalloc.start()
-        step(segments)
-        peaks[segments] = tracemalloc.get_traced_memory()[1] / one
-        tracemalloc.stop()
-        bar = "*" * round(peaks[segments])
-        print(f"{segments:2} segments {1000 * elapsed:6.1f} ms, same gradient {same} |{bar}")
-    # ->  1 segments ... ms, same gradient True |*****...
-    # ->  2 segments ... ms, same gradient True |*****...
-    # ->  4 segments ... ms, same gradient True |*****...
-    # ->  8 segments ... ms, same gradient True |*****...
-    # -> 16 segments ... ms, same gradient True |*****...
-
-    print(min(peaks, key=peaks.get) in (4, 8))  # -> True
-    print(f"{peaks[1] / min(peaks.values()):.0f} times less")  # -> ...
-    print(peaks[1] > 2.5 * min(peaks.values()))  # -> True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with detect_anomaly():
+            print(is_anomaly_enabled())  # -> True
+            try:
+                distance(x).sum().backward()
+            except RuntimeError as error:
+                print(error)
+            # -> Function 'SqrtBackward0' returned nan values in its 0th output.
+        before = distance(x).sum()
+        set_detect_anomaly(True)
+        try:
+            before.backward()
+        except RuntimeError:
+            pass
+        with set_detect_anomaly(False):
+            distance(x).sum().backward()
+        print(is_anomaly_enabled())  # -> True
+        set_detect_anomaly(False)
+    enabled, found, unknown = (str(each.message) for each in caught)
+    print(enabled[:38])  # -> Anomaly Detection has been enabled. Th
+    print(found.splitlines()[-1].strip())  # -> return x.sqrt() * Tensor([0.0, 1.0])
+    print(unknown.splitlines()[-1])  # -> called before the detection was enabled

@@ -1,25 +1,20 @@
-"""Step compare01: Comparisons
+"""Step compare01: Comparisons in the package's dress
 
-Until now `x == y` asks whether two names mean the same object, and `x > 2` does not work at all.
-Nor does the second derivative of relu, whose formula asks whether y > 0.
+Step 38a built the comparisons. Here they get types and devices, and the manners that Python and
+PyTorch expect. The result is a tensor of booleans that requires no gradient: the class is not
+differentiable, and nothing is saved.
 
-A comparison returns a boolean for each element. Its value jumps from False to True, and no gradient
-flows through it, not even 0: the class is not differentiable, and the result does not require a
-gradient. So nothing is saved. `relation` makes these functions from a table again.
-
-The operators inherit three traps from Python:
-
-- 0 < x < 1 means (0 < x) and (x < 1) to Python, and `and` needs one truth value. It raises.
-- `x in [a, b]` asks for the truth value of x == a. It raises, too.
-- A class that defines __eq__ loses Python's __hash__. Sets and dictionaries should compare tensors
-  by identity, as in PyTorch. So the core keeps __hash__ (step tensor05), and `x in {x: 1}` is True.
+A class that defines __eq__ loses Python's __hash__. Sets and dictionaries should compare tensors by
+identity, as in PyTorch. So the core keeps __hash__ (step tensor05), and `x in {x: 1}` is True.
 
 x == None must be False, not a tensor or an error, because programs often test it. For an operand
 that is neither a number nor a tensor, the operator returns NotImplemented. Python then tries the
 other operand, and then compares identities. For `<` it raises a TypeError.
 
-Changed: the table of step elementwise16 is imported. New: NondifferentiableElementwise, relation;
-eq, ne, lt, le, gt, ge and their operators.
+The traps of step 38a are still there: 0 < x < 1, and `x in [a, b]`, ask for the truth value of
+several elements, and raise.
+
+Changed: relation; eq, ne, lt, le, gt, ge and their operators. New: NondifferentiableElementwise.
 Try: let the operators always return operation(self, other). What is x == None now?
 """
 

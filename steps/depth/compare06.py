@@ -1,25 +1,12 @@
-"""Step compare06: where, and nan from the branch that is not chosen
+"""Step compare06: where in the package's dress: numbers, masks, one argument
 
-where(c, a, b) takes a's elements where the condition holds, and b's elsewhere. The gradient goes
-the same way, and the condition gets none:
+Step 38b built where, and its trap: it chooses among results, and that is too late. Where the other
+branch is infinite, 0 * infinity is nan, so choose the input (the double where). PyTorch has the
+same nan.
 
-    y = a if c else b          to a: g * c          to b: g * ~c
-
-The trap: it chooses among results, and that is too late. To take the root of positive numbers only,
-
-    where(x > 0, sqrt(x), 0)
-
-computes sqrt everywhere. At x = 0 its value is harmless, but its slope is infinite. The choice
-multiplies that by 0, and 0 * infinity is nan. The nan is then added to the gradients of x that are
-right. Choose the input instead:
-
-    where(x > 0, sqrt(where(x > 0, x, 1)), 0)
-
-Here sqrt never sees the 0. (PyTorch has the same nan; the pattern is known as the double where.)
-
-a and b may be numbers, and the result has their common type as usual. The condition must be
-boolean: an integer mask would make g * ~c nonsense, as ~1 is -2. (A mask of uint8, from the time
-before there were booleans, is taken; PyTorch warns about it.)
+New is what it accepts. a and b may be numbers, and the result has their common type as usual. The
+condition must be boolean: an integer mask would make g * ~c nonsense, as ~1 is -2. (A mask of
+uint8, from the time before there were booleans, is taken; PyTorch warns about it.)
 
 As a method it is x.where(c, other): x where the condition holds. where(c) alone gives the indices
 of the true elements: it calls c.nonzero, which comes in step indexing10.

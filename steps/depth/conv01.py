@@ -1,87 +1,90 @@
-"""Step conv01: A convolution, written as loops
+"""Step conv01: A convolution in the package's dress: any number of dimensions
 
-A Linear layer has a weight for each pixel. What it has learned about a pixel says nothing about the
-pixel beside it: a linear classifier that reads 89 % of the digits reads 29 % of them when they are
-moved by one pixel, and 17 % after two. But a picture shows the same things at any place.
+Step 50c made a convolution one matrix product of the windows (im2col). It was written for images.
+Nothing in it depends on the number of dimensions, so here it is written once for signals, images
+and volumes, on arrays: the gradients come in the next two steps.
 
-A convolution has one small table of weights, the kernel, and lays it on every place of the signal:
+    y [N, O, positions]  =  w [O, C * kernel]  @  columns [N, C * kernel, positions]
 
-    y[i] = w[0] x[i] + w[1] x[i + 1] + w[2] x[i + 2]            one dimension
+x is [N, C, *sizes], and w is [O, C, *kernel]. `Geometry` holds the sizes that the formulas need.
+Its `windows` is the view of step 72g in all dimensions at once: the dimensions of the kernel have
+the same strides as the positions. There is no padding and no stride yet (step conv06).
 
-       x   0   0   5   5   5   0   0        a kernel [-1, 1] answers where
-       w      -1   1                        the signal changes:
-       y     0   5   0   0  -5   0
+The trap: windows overlap. A write into one changes its neighbours.
 
-A part of the signal that one output looks at is called a window. If x moves, y moves with it. This
-property is called equivariance, and it is what the Linear layer lacks. A picture has two dimensions
-and several channels (colours, or what the layer before has found), so that the sum goes over a
-window in all channels; each output channel has a kernel of its own.
-
-The trap: in mathematics, a convolution reverses the kernel (x[i - k]); what networks compute is
-called cross-correlation there. As kernels are learned, the difference does not matter.
-
-New: convolve_1d, convolve_2d.
-Try: w[-1 - k] in convolve_1d, the convolution of mathematics. Which signs of the demo change?
+New: Geometry, convolve.
+Try: a kernel of 8 on the signal of 6. What does NumPy say? Step convlayers01 gives a better
+message.
 """
 
+import math
 from typing import Any
 
-import numpy as np
+from tinytorch.ops.storage import strided
 
 
-def convolve_1d(x: Any, w: Any) -> Any:
-    """y[i] = sum of w[k] x[i + k]."""
-    y = np.zeros(len(x) - len(w) + 1)
-    for i in range(len(y)):
-        for k in range(len(w)):
-            y[i] += w[k] * x[i + k]
-    return y
+class Geometry:
+    """The sizes of a convolution."""
+
+    def __init__(self, x_shape: tuple, w_shape: tuple):
+        self.x_shape, self.w_shape = x_shape, w_shape
+        self.kernel = w_shape[2:]
+        sizes = zip(x_shape[2:], self.kernel, strict=True)
+        self.out = tuple(n - k + 1 for n, k in sizes)
+        self.y_shape = (x_shape[0], w_shape[0], *self.out)
+
+    def windows(self, x: Any) -> Any:
+        """A view of x: [N, C, *kernel, *out]. Windows share elements: do not write into it."""
+        strides = (*x.strides, *x.strides[2:])
+        return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
+
+    def columns(self, x: Any) -> Any:
+        """The windows of x as matrices [N, C * kernel, positions]."""
+        return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
-def convolve_2d(x: Any, w: Any) -> Any:
-    """y[o, i, j] = sum over c, a, b of w[o, c, a, b] x[c, i + a, j + b]."""
-    channels, height, width = x.shape
-    outputs, _, rows, columns = w.shape
-    y = np.zeros((outputs, height - rows + 1, width - columns + 1))
-    for o, i, j in np.ndindex(y.shape):
-        for c, a, b in np.ndindex(w.shape[1:]):
-            y[o, i, j] += w[o, c, a, b] * x[c, i + a, j + b]
-    return y
+def convolve(x: Any, w: Any, geo: Geometry) -> Any:
+    """y[n, o, p] = sum of w[o, c, k] x[n, c, p + k]."""
+    return (w.reshape(len(w), -1) @ geo.columns(x)).reshape(geo.y_shape)
 
 
 if __name__ == "__main__":
-    from tinytorch.datasets.digits import load_digits
+    import time
 
-    pixels, labels = (t.array for t in load_digits())
-    x = pixels.reshape(-1, 64).astype(float)
-    targets = np.eye(10)[labels]
+    import numpy as np
 
-    # The best linear classifier (least squares) of half of the digits, and the other half, moved.
-    weights = np.linalg.lstsq(x[:900], targets[:900], rcond=None)[0]
-    pictures = x[900:].reshape(-1, 8, 8)
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 3, 12, 12)), rng.standard_normal((4, 3, 3, 3))
 
-    def accuracy(moved_by):
-        moved = np.roll(pictures, moved_by, axis=2).reshape(-1, 64)
-        return ((moved @ weights).argmax(1) == labels[900:]).mean()
+    def loops(x, w):  # step conv01
+        y = np.zeros((len(w), x.shape[1] - w.shape[2] + 1, x.shape[2] - w.shape[3] + 1))
+        for o, i, j in np.ndindex(y.shape):
+            for c, a, b in np.ndindex(w.shape[1:]):
+                y[o, i, j] += w[o, c, a, b] * x[c, i + a, j + b]
+        return y
 
-    print(f"read: {accuracy(0):.0%}, moved by 1: {accuracy(1):.0%}, by 2: {accuracy(2):.0%}")
-    # -> read: 89%, moved by 1: 29%, by 2: 17%
+    def seconds(function):
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
 
-    signal = np.array([0.0, 0, 5, 5, 5, 0, 0])
-    print(convolve_1d(signal, np.array([-1.0, 1])))  # -> [ 0.  5.  0.  0. -5.  0.]
-    print(convolve_1d(np.roll(signal, 1), np.array([-1.0, 1])))  # -> [ 0.  0.  5.  0.  0. -5.]
+    geo = Geometry(x.shape, w.shape)
+    y = convolve(x, w, geo)
+    print(y.shape, np.allclose(y[0], loops(x[0], w)))  # -> (1, 4, 10, 10) True
+    slow = seconds(lambda: loops(x[0], w))
+    fast = min(seconds(lambda: convolve(x, w, geo)) for _ in range(5))
+    print(f"loops {slow * 1e3:.0f} ms, product {fast * 1e3:.2f} ms")  # -> ...
+    print("many times as fast:", slow > 20 * fast)  # -> many times as fast: True
 
-    # Two kernels of 3 x 3 on a 0: one answers to vertical edges, one to horizontal edges.
-    edge = np.array([[-1.0, 0, 1], [-1, 0, 1], [-1, 0, 1]])
-    kernels = np.stack([edge, edge.T])[:, None]
-    picture = np.pad(x[0].reshape(1, 8, 8), ((0, 0), (0, 0), (0, 1)))
-    y = convolve_2d(picture, kernels)
-    print(picture.shape, kernels.shape, y.shape)  # -> (1, 8, 9) (2, 1, 3, 3) (2, 6, 7)
-    # A row of the first answer: positive where dark becomes bright, negative at the other side.
-    print(y[0, 2])  # -> [ 2.1875 -0.625  -2.1875  1.625   1.5    -1.75   -1.5   ]
-    moved = convolve_2d(np.roll(picture, 1, axis=2), kernels)
-    print("moves with the picture:", np.array_equal(moved[:, :, 1:], y[:, :, :-1]))
-    # -> moves with the picture: True
+    # Windows of a signal: a view, and each number is in several of them.
+    signal = np.arange(6.0).reshape(1, 1, 6)
+    line = Geometry(signal.shape, (1, 1, 3))
+    print(line.windows(signal)[0, 0].T.tolist())
+    # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
+    print("a view:", np.shares_memory(line.windows(signal), signal))  # -> a view: True
+    print("columns:", line.columns(signal).shape)  # -> columns: (1, 3, 4)
 
-    print("weights of a Linear layer and of the convolution:", y.size * 64, kernels.size)
-    # -> weights of a Linear layer and of the convolution: 5376 18
+    # The same lines compute in three dimensions.
+    volume = rng.standard_normal((1, 1, 5, 5, 5))
+    print(convolve(volume, np.ones((1, 1, 3, 3, 3)), Geometry(volume.shape, (1, 1, 3, 3, 3))).shape)
+    # -> (1, 1, 3, 3, 3)

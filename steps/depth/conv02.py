@@ -1,33 +1,49 @@
-"""Step conv02: A convolution as a matrix product
+"""Step conv02: The gradients of a convolution
 
-The loops of step conv01 add up one product after the other: 12 million for 64 digits of 28 x 28 and
-32 kernels, which takes Python more than ten seconds. Each output is the sum of the products of two
-rows of numbers, the kernel and a window. Many of these are a matrix product, for which there are
-fast libraries:
+The convolution of step conv01 works on arrays, and nothing learns from it yet. From
 
-    y [O, positions]  =  w [O, C * kernel]  @  columns [C * kernel, positions]
+    y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p + k]
 
-Every column is a window. A view with strides (step storage09) shows all windows without a copy. If
-x[c, i, j] is at c * s0 + i * s1 + j * s2, then window (i, j) has its element (c, a, b) at
-c * s0 + (i + a) * s1 + (j + b) * s2: the dimensions of the kernel have the same strides as the
-positions. To make a matrix of the view, reshape copies it: k * k times as many numbers as x has.
-This is called im2col.
+you can read off both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in every y[n, o, p]:
 
-Nothing in this depends on the number of dimensions. So from here on there is one convolution for
-signals, pictures and volumes. It takes a batch: x is [N, C, *sizes], and n counts its pictures.
-`Geometry` holds the sizes that the formulas need.
+    dL/dw[o, c, k]     = sum over n, p of g[n, o, p] x[n, c, p + k]       conv_weight(x, g)
 
-The trap: windows overlap. A write into one changes its neighbours.
+and x[n, c, p + k] is part of several y[n, o, p], each of which sends back g times its weight:
 
-Gone: the loops. New: Geometry, convolve.
-Try: a kernel of 8 on the signal of 6. What does NumPy say? Step convlayers01 gives a better
-message.
+    dL/dx[n, c, q] = sum over o, and p + k = q, of w[o, c, k] g[n, o, p]            conv_input(g, w)
+
+conv_weight is a product with the windows again, this time from the right: [O, positions] times
+[positions, C * kernel]. In conv_input the product W^T G is what each position adds to its window.
+Windows overlap, so the parts are added one element k of the kernel at a time, each to a view of gx
+that begins at k.
+
+The trap: `gx[key] += part` would, after the addition, assign the view gx[key] to itself, which
+takes as long again. `total = gx[key]; total += part` does not assign it.
+
+`saves = 0, 1` declares that arguments 0 and 1 are kept, if they are (step node02).
+
+All of this works on arrays, so a gradient has no history, and a second derivative is refused.
+
+New: convolve_weight, convolve_input, Convolution.
+Try: add all parts at the place of k = 0, with map(slice, geo.out). What does gradcheck say?
 """
 
+import importlib
 import math
+from operator import add
 from typing import Any
 
+import numpy as np
+
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.node import Function
+from tinytorch.core.device import device_of
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import strided
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 
 class Geometry:
@@ -55,43 +71,78 @@ def convolve(x: Any, w: Any, geo: Geometry) -> Any:
     return (w.reshape(len(w), -1) @ geo.columns(x)).reshape(geo.y_shape)
 
 
+def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
+    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p + k]."""
+    g = g.reshape(*g.shape[:2], -1)
+    return (g @ geo.columns(x).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
+
+
+def convolve_input(g: Any, w: Any, geo: Geometry) -> Any:
+    """gx[n, c, p + k] = sum of w[o, c, k] g[n, o, p]."""
+    xp = device_of(g).xp
+    gx = xp.zeros(geo.x_shape, g.dtype)
+    parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
+    parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
+    for k in np.ndindex(*geo.kernel):
+        total = gx[(..., *map(slice, k, map(add, k, geo.out)))]
+        total += parts[(slice(None), slice(None), *k)]
+    return gx
+
+
+class Convolution(Function):
+    """y = conv(x, w);   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
+
+    saves = 0, 1
+
+    def forward(ctx, x: Any, w: Any, geo: Geometry) -> Any:
+        need_x, need_w, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if need_w else None, w if need_x else None)
+        ctx.geo = geo
+        return convolve(x, w, geo)
+
+    def backward(ctx, g: Any) -> Any:
+        if ctx.xp is Tensor:
+            raise NotImplementedError("Convolution cannot be differentiated twice")
+        (x, w), (need_x, need_w, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            convolve_input(g, w, ctx.geo) if need_x else None,
+            convolve_weight(x, g, ctx.geo) if need_w else None,
+        )
+
+
 if __name__ == "__main__":
-    import time
+    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
 
-    import numpy as np
+    # A signal of four ones is in two windows of three. The two in the middle are in both.
+    geo = Geometry((1, 1, 4), (1, 1, 3))
+    x, w = tensor([[[1.0, 1, 1, 1]]], requires_grad=True), tensor([[[1.0, 2, 3]]])
+    y = Convolution.apply(x, w, geo)
+    print(y.tolist(), y.grad_fn.name())  # -> [[[6.0, 6.0]]] ConvolutionBackward0
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [[[1.0, 3.0, 5.0, 3.0]]]
 
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 3, 12, 12)), rng.standard_normal((4, 3, 3, 3))
+    manual_seed(0)
+    x = randn(2, 2, 5, 4, dtype=float64, requires_grad=True)
+    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 2, 5, 4), (3, 2, 3, 2))
+    print(gradcheck(lambda x, w: Convolution.apply(x, w, geo), (x, w)))  # -> True
+    try:
+        Convolution.apply(x, w, geo).sum().backward(create_graph=True)
+    except NotImplementedError as error:
+        print(error)  # -> Convolution cannot be differentiated twice
 
-    def loops(x, w):  # step conv01
-        y = np.zeros((len(w), x.shape[1] - w.shape[2] + 1, x.shape[2] - w.shape[3] + 1))
-        for o, i, j in np.ndindex(y.shape):
-            for c, a, b in np.ndindex(w.shape[1:]):
-                y[o, i, j] += w[o, c, a, b] * x[c, i + a, j + b]
-        return y
-
-    def seconds(function):
-        start = time.perf_counter()
-        function()
-        return time.perf_counter() - start
-
-    geo = Geometry(x.shape, w.shape)
-    y = convolve(x, w, geo)
-    print(y.shape, np.allclose(y[0], loops(x[0], w)))  # -> (1, 4, 10, 10) True
-    slow = seconds(lambda: loops(x[0], w))
-    fast = min(seconds(lambda: convolve(x, w, geo)) for _ in range(5))
-    print(f"loops {slow * 1e3:.0f} ms, product {fast * 1e3:.2f} ms")  # -> ...
-    print("many times as fast:", slow > 20 * fast)  # -> many times as fast: True
-
-    # Windows of a signal: a view, and each number is in several of them.
-    signal = np.arange(6.0).reshape(1, 1, 6)
-    line = Geometry(signal.shape, (1, 1, 3))
-    print(line.windows(signal)[0, 0].T.tolist())
-    # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
-    print("a view:", np.shares_memory(line.windows(signal), signal))  # -> a view: True
-    print("columns:", line.columns(signal).shape)  # -> columns: (1, 3, 4)
-
-    # The same lines compute in three dimensions.
-    volume = rng.standard_normal((1, 1, 5, 5, 5))
-    print(convolve(volume, np.ones((1, 1, 3, 3, 3)), Geometry(volume.shape, (1, 1, 3, 3, 3))).shape)
-    # -> (1, 1, 3, 3, 3)
+    # A kernel is found by gradient descent, from a picture and what the kernel made of it.
+    wanted = tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]])
+    picture = randn(1, 1, 12, 12)
+    geo = Geometry((1, 1, 12, 12), (1, 1, 3, 3))
+    goal = Convolution.apply(picture, wanted, geo)
+    kernel = tensor(np.zeros((1, 1, 3, 3), np.float32), requires_grad=True)
+    for _ in range(200):
+        loss = ((Convolution.apply(picture, kernel, geo) - goal) ** 2).mean()
+        kernel.grad = None
+        loss.backward()
+        kernel = (kernel - 0.1 * kernel.grad).detach().requires_grad_()
+    print(abs(kernel.detach().numpy() - wanted.numpy()).max() < 1e-3)  # -> True

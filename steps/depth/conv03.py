@@ -1,31 +1,25 @@
-"""Step conv03: The gradients of a convolution
+"""Step conv03: The derivatives of a convolution are convolutions
 
-The convolution of step conv02 works on arrays, and nothing learns from it yet. From
+The gradients of step conv02 are computed with arrays, so they have no history, and backward with
+create_graph=True is refused. Look at the three sums once more, in one notation:
 
-    y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p + k]
+    conv          y[n, o, p]      sum over c, k of  w[o, c, k] x[n, c, p + k]
+    conv_weight   w[o, c, k]      sum over n, p of  y[n, o, p] x[n, c, p + k]
+    conv_input    x[n, c, q]      sum over o, and p + k = q, of  w[o, c, k] y[n, o, p]
 
-you can read off both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in every y[n, o, p]:
+All three are the same sum of products of w, x and y, each time with one of the three left out. Each
+is bilinear: linear in both of its arguments. So the derivatives of each of them are the other two,
+and with a Function for each a convolution can be differentiated as often as one likes. (Here all
+three nodes are called ConvolutionBackward0; PyTorch calls the two of the gradients
+ConvolutionBackwardBackward0.)
 
-    dL/dw[o, c, k]     = sum over n, p of g[n, o, p] x[n, c, p + k]       conv_weight(x, g)
+    <y, conv(x, w)>  =  <w, conv_weight(x, y)>  =  <x, conv_input(y, w)>      the same sum
 
-and x[n, c, p + k] is part of several y[n, o, p], each of which sends back g times its weight:
+The trap: each argument is saved for the derivative by the *other* one. If w is frozen, x need not
+be kept, and x is usually the larger.
 
-    dL/dx[n, c, q] = sum over o, and p + k = q, of w[o, c, k] g[n, o, p]            conv_input(g, w)
-
-conv_weight is a product with the windows again, this time from the right: [O, positions] times
-[positions, C * kernel]. In conv_input the product W^T G is what each position adds to its window.
-Windows overlap, so the parts are added one element k of the kernel at a time, each to a view of gx
-that begins at k.
-
-The trap: `gx[key] += part` would, after the addition, assign the view gx[key] to itself, which
-takes as long again. `total = gx[key]; total += part` does not assign it.
-
-`saves = 0, 1` declares that arguments 0 and 1 are kept, if they are (step node02).
-
-All of this works on arrays, so a gradient has no history, and a second derivative is refused.
-
-New: convolve_weight, convolve_input, Convolution.
-Try: add all parts at the place of k = 0, with map(slice, geo.out). What does gradcheck say?
+Changed: Convolution. New: Bilinear, its base class, ConvolutionInput, ConvolutionWeight.
+Try: return None in place of one gradient of ConvolutionWeight. Which check finds it?
 """
 
 import importlib
@@ -38,7 +32,6 @@ import numpy as np
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
-from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import strided
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -89,60 +82,95 @@ def convolve_input(g: Any, w: Any, geo: Geometry) -> Any:
     return gx
 
 
-class Convolution(Function):
-    """y = conv(x, w);   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
+class Bilinear(Function):
+    """A form of convolution. Its two derivatives are the other two forms."""
 
     saves = 0, 1
 
-    def forward(ctx, x: Any, w: Any, geo: Geometry) -> Any:
-        need_x, need_w, _ = ctx.needs_input_grad
-        ctx.save_for_backward(x if need_w else None, w if need_x else None)
+    def name(ctx) -> str:
+        return "ConvolutionBackward0"
+
+    def save(ctx, a: Any, b: Any, geo: Geometry) -> None:
+        """Keeps each argument that the derivative by the other one needs."""
+        need_a, need_b = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
         ctx.geo = geo
+
+
+class Convolution(Bilinear):
+    """y = conv(x, w);   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
+
+    def forward(ctx, x: Any, w: Any, geo: Geometry) -> Any:
+        ctx.save(x, w, geo)
         return convolve(x, w, geo)
 
     def backward(ctx, g: Any) -> Any:
-        if ctx.xp is Tensor:
-            raise NotImplementedError("Convolution cannot be differentiated twice")
         (x, w), (need_x, need_w, _) = ctx.saved, ctx.needs_input_grad
         return (
-            convolve_input(g, w, ctx.geo) if need_x else None,
-            convolve_weight(x, g, ctx.geo) if need_w else None,
+            ctx.call(ConvolutionInput, g, w, ctx.geo) if need_x else None,
+            ctx.call(ConvolutionWeight, x, g, ctx.geo) if need_w else None,
+        )
+
+
+class ConvolutionInput(Bilinear):
+    """x = conv_input(g, w);   dL/dg = conv(u, w),   dL/dw = conv_weight(u, g)."""
+
+    def forward(ctx, g: Any, w: Any, geo: Geometry) -> Any:
+        ctx.save(g, w, geo)
+        return convolve_input(g, w, geo)
+
+    def backward(ctx, u: Any) -> Any:
+        (g, w), (need_g, need_w, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            ctx.call(Convolution, u, w, ctx.geo) if need_g else None,
+            ctx.call(ConvolutionWeight, u, g, ctx.geo) if need_w else None,
+        )
+
+
+class ConvolutionWeight(Bilinear):
+    """w = conv_weight(x, g);   dL/dx = conv_input(g, v),   dL/dg = conv(x, v)."""
+
+    def forward(ctx, x: Any, g: Any, geo: Geometry) -> Any:
+        ctx.save(x, g, geo)
+        return convolve_weight(x, g, geo)
+
+    def backward(ctx, v: Any) -> Any:
+        (x, g), (need_x, need_g, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            ctx.call(ConvolutionInput, g, v, ctx.geo) if need_x else None,
+            ctx.call(Convolution, x, v, ctx.geo) if need_g else None,
         )
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
-
-    # A signal of four ones is in two windows of three. The two in the middle are in both.
-    geo = Geometry((1, 1, 4), (1, 1, 3))
-    x, w = tensor([[[1.0, 1, 1, 1]]], requires_grad=True), tensor([[[1.0, 2, 3]]])
-    y = Convolution.apply(x, w, geo)
-    print(y.tolist(), y.grad_fn.name())  # -> [[[6.0, 6.0]]] ConvolutionBackward0
-    y.sum().backward()
-    print(x.grad.tolist())  # -> [[[1.0, 3.0, 5.0, 3.0]]]
 
     manual_seed(0)
     x = randn(2, 2, 5, 4, dtype=float64, requires_grad=True)
     w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
     geo = Geometry((2, 2, 5, 4), (3, 2, 3, 2))
-    print(gradcheck(lambda x, w: Convolution.apply(x, w, geo), (x, w)))  # -> True
-    try:
-        Convolution.apply(x, w, geo).sum().backward(create_graph=True)
-    except NotImplementedError as error:
-        print(error)  # -> Convolution cannot be differentiated twice
+    y = Convolution.apply(x, w, geo)
+    print(y.shape, y.grad_fn.name())  # -> tinytorch.Size([2, 3, 3, 3]) ConvolutionBackward0
 
-    # A kernel is found by gradient descent, from a picture and what the kernel made of it.
-    wanted = tensor([[[[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]]])
-    picture = randn(1, 1, 12, 12)
-    geo = Geometry((1, 1, 12, 12), (1, 1, 3, 3))
-    goal = Convolution.apply(picture, wanted, geo)
-    kernel = tensor(np.zeros((1, 1, 3, 3), np.float32), requires_grad=True)
-    for _ in range(200):
-        loss = ((Convolution.apply(picture, kernel, geo) - goal) ** 2).mean()
-        kernel.grad = None
-        loss.backward()
-        kernel = (kernel - 0.1 * kernel.grad).detach().requires_grad_()
-    print(abs(kernel.detach().numpy() - wanted.numpy()).max() < 1e-3)  # -> True
+    def second(f, *inputs):
+        return gradcheck(f, inputs), gradgradcheck(f, inputs)
+
+    g = randn(*y.shape, dtype=float64, requires_grad=True)
+    print("conv        ", second(lambda x, w: Convolution.apply(x, w, geo), x, w))
+    # -> conv         (True, True)
+    print("conv_input  ", second(lambda g, w: ConvolutionInput.apply(g, w, geo), g, w))
+    # -> conv_input   (True, True)
+    print("conv_weight ", second(lambda x, g: ConvolutionWeight.apply(x, g, geo), x, g))
+    # -> conv_weight  (True, True)
+
+    # <g, conv(x, w)> = <conv_input(g, w), x> = <conv_weight(x, g), w>: one sum in three orders.
+    total = (g * y).sum().item()
+    by_x = (ConvolutionInput.apply(g, w, geo) * x).sum().item()
+    by_w = (ConvolutionWeight.apply(x, g, geo) * w).sum().item()
+    print(f"{total:.6f} {by_x:.6f} {by_w:.6f}")  # -> -19.160386 -19.160386 -19.160386
+
+    # With a frozen kernel the pictures are not kept.
+    frozen = Convolution.apply(x, w.detach(), geo)
+    print([each is not None for each in frozen.grad_fn.saved])  # -> [False, True]

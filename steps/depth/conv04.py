@@ -1,25 +1,23 @@
-"""Step conv04: The derivatives of a convolution are convolutions
+"""Step conv04: A bias for each output channel
 
-The gradients of step conv03 are computed with arrays, so they have no history, and backward with
-create_graph=True is refused. Look at the three sums once more, in one notation:
+Each output of Linear has a bias, and each output channel of a convolution should have one: without
+it, a black picture gives 0 in all channels, whatever the kernels are. The bias of a channel is
+added at all of its positions,
 
-    conv          y[n, o, p]      sum over c, k of  w[o, c, k] x[n, c, p + k]
-    conv_weight   w[o, c, k]      sum over n, p of  y[n, o, p] x[n, c, p + k]
-    conv_input    x[n, c, q]      sum over o, and p + k = q, of  w[o, c, k] y[n, o, p]
+    y[n, o, p] = bias[o] + sum over c, k of w[o, c, k] x[n, c, p + k]
 
-All three are the same sum of products of w, x and y, each time with one of the three left out. Each
-is bilinear: linear in both of its arguments. So the derivatives of each of them are the other two,
-and with a Function for each a convolution can be differentiated as often as one likes. (Here all
-three nodes are called ConvolutionBackward0; PyTorch calls the two of the gradients
-ConvolutionBackwardBackward0.)
+so its gradient is the sum of the gradients of all positions: `sum_channels`. The derivatives by x
+and w stay what they are, since a constant is added. What is added to the bias is bilinear,
+as before.
 
-    <y, conv(x, w)>  =  <w, conv_weight(x, y)>  =  <x, conv_input(y, w)>      the same sum
+conv_input takes a bias too. As a gradient it needs none, but step conv08 makes a layer of it, which
+does. It adds its parts to gx, so it begins with the bias there, not with 0.
 
-The trap: each argument is saved for the derivative by the *other* one. If w is frozen, x need not
-be kept, and x is usually the larger.
+The trap: the bias is an argument between w and geo, and backward returns one gradient for each
+argument, in this order. It may be None; apply passes None on.
 
-Changed: Convolution. New: Bilinear, its base class, ConvolutionInput, ConvolutionWeight.
-Try: return None in place of one gradient of ConvolutionWeight. Which check finds it?
+Changed: convolve, convolve_input, the three Functions. New: sum_channels.
+Try: leave out .sum(0) in sum_channels. Which check of the demo notices?
 """
 
 import importlib
@@ -59,9 +57,17 @@ class Geometry:
         return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
-def convolve(x: Any, w: Any, geo: Geometry) -> Any:
-    """y[n, o, p] = sum of w[o, c, k] x[n, c, p + k]."""
-    return (w.reshape(len(w), -1) @ geo.columns(x)).reshape(geo.y_shape)
+def sum_channels(g: Any) -> Any:
+    """The sum of all elements of each channel: the gradient of a bias."""
+    return g.reshape(*g.shape[:2], math.prod(g.shape[2:])).sum(2).sum(0)
+
+
+def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
+    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k]."""
+    y = w.reshape(len(w), -1) @ geo.columns(x)
+    if bias is not None:
+        y += bias.reshape(-1, 1)
+    return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
@@ -70,10 +76,12 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     return (g @ geo.columns(x).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
 
 
-def convolve_input(g: Any, w: Any, geo: Geometry) -> Any:
-    """gx[n, c, p + k] = sum of w[o, c, k] g[n, o, p]."""
+def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
+    """gx[n, c, p + k] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
-    gx = xp.zeros(geo.x_shape, g.dtype)
+    bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
+    gx = xp.empty(geo.x_shape, g.dtype)
+    gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
     parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
@@ -98,32 +106,34 @@ class Bilinear(Function):
 
 
 class Convolution(Bilinear):
-    """y = conv(x, w);   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
+    """y = conv(x, w) + bias;   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
 
-    def forward(ctx, x: Any, w: Any, geo: Geometry) -> Any:
+    def forward(ctx, x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(x, w, geo)
-        return convolve(x, w, geo)
+        return convolve(x, w, bias, geo)
 
     def backward(ctx, g: Any) -> Any:
-        (x, w), (need_x, need_w, _) = ctx.saved, ctx.needs_input_grad
+        (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
         return (
-            ctx.call(ConvolutionInput, g, w, ctx.geo) if need_x else None,
+            ctx.call(ConvolutionInput, g, w, None, ctx.geo) if need_x else None,
             ctx.call(ConvolutionWeight, x, g, ctx.geo) if need_w else None,
+            sum_channels(g) if need_bias else None,
         )
 
 
 class ConvolutionInput(Bilinear):
-    """x = conv_input(g, w);   dL/dg = conv(u, w),   dL/dw = conv_weight(u, g)."""
+    """x = conv_input(g, w) + bias;   dL/dg = conv(u, w),   dL/dw = conv_weight(u, g)."""
 
-    def forward(ctx, g: Any, w: Any, geo: Geometry) -> Any:
+    def forward(ctx, g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(g, w, geo)
-        return convolve_input(g, w, geo)
+        return convolve_input(g, w, bias, geo)
 
     def backward(ctx, u: Any) -> Any:
-        (g, w), (need_g, need_w, _) = ctx.saved, ctx.needs_input_grad
+        (g, w), (need_g, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
         return (
-            ctx.call(Convolution, u, w, ctx.geo) if need_g else None,
+            ctx.call(Convolution, u, w, None, ctx.geo) if need_g else None,
             ctx.call(ConvolutionWeight, u, g, ctx.geo) if need_w else None,
+            sum_channels(u) if need_bias else None,
         )
 
 
@@ -137,8 +147,8 @@ class ConvolutionWeight(Bilinear):
     def backward(ctx, v: Any) -> Any:
         (x, g), (need_x, need_g, _) = ctx.saved, ctx.needs_input_grad
         return (
-            ctx.call(ConvolutionInput, g, v, ctx.geo) if need_x else None,
-            ctx.call(Convolution, x, v, ctx.geo) if need_g else None,
+            ctx.call(ConvolutionInput, g, v, None, ctx.geo) if need_x else None,
+            ctx.call(Convolution, x, v, None, ctx.geo) if need_g else None,
         )
 
 
@@ -148,29 +158,28 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)
-    x = randn(2, 2, 5, 4, dtype=float64, requires_grad=True)
-    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 2, 5, 4), (3, 2, 3, 2))
-    y = Convolution.apply(x, w, geo)
-    print(y.shape, y.grad_fn.name())  # -> tinytorch.Size([2, 3, 3, 3]) ConvolutionBackward0
+    x = randn(2, 3, 5, 4, dtype=float64, requires_grad=True)
+    w = randn(4, 3, 3, 2, dtype=float64, requires_grad=True)
+    b = randn(4, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 3, 5, 4), (4, 3, 3, 2))
 
-    def second(f, *inputs):
-        return gradcheck(f, inputs), gradgradcheck(f, inputs)
+    def conv(x, w, b):
+        return Convolution.apply(x, w, b, geo)
 
-    g = randn(*y.shape, dtype=float64, requires_grad=True)
-    print("conv        ", second(lambda x, w: Convolution.apply(x, w, geo), x, w))
-    # -> conv         (True, True)
-    print("conv_input  ", second(lambda g, w: ConvolutionInput.apply(g, w, geo), g, w))
-    # -> conv_input   (True, True)
-    print("conv_weight ", second(lambda x, g: ConvolutionWeight.apply(x, g, geo), x, g))
-    # -> conv_weight  (True, True)
+    print(gradcheck(conv, (x, w, b)), gradgradcheck(conv, (x, w, b)))  # -> True True
+    y = conv(x, w, b)
+    difference = (y - conv(x, w, None))[1, 2] - b[2]
+    print("a constant in each channel:", difference.abs().max().item() < 1e-12)
+    # -> a constant in each channel: True
+    y.sum().backward()
+    print("gradient of the bias:", b.grad.tolist())
+    # -> gradient of the bias: [18.0, 18.0, 18.0, 18.0]
 
-    # <g, conv(x, w)> = <conv_input(g, w), x> = <conv_weight(x, g), w>: one sum in three orders.
-    total = (g * y).sum().item()
-    by_x = (ConvolutionInput.apply(g, w, geo) * x).sum().item()
-    by_w = (ConvolutionWeight.apply(x, g, geo) * w).sum().item()
-    print(f"{total:.6f} {by_x:.6f} {by_w:.6f}")  # -> -19.160386 -19.160386 -19.160386
+    # conv_input with a bias: one number for each channel of x.
+    g, c = randn(2, 4, 3, 3, dtype=float64), randn(3, dtype=float64, requires_grad=True)
 
-    # With a frozen kernel the pictures are not kept.
-    frozen = Convolution.apply(x, w.detach(), geo)
-    print([each is not None for each in frozen.grad_fn.saved])  # -> [False, True]
+    def conv_input(c, g):
+        return ConvolutionInput.apply(g, w, c, geo)
+
+    print(gradcheck(lambda c: conv_input(c, g), (c,)), conv_input(c, g).shape)
+    # -> True tinytorch.Size([2, 3, 5, 4])

@@ -1,24 +1,32 @@
-"""Step conv06: Convolution of float16, summed as float32
+"""Step conv06: Stride, padding and dilation in any number of dimensions
 
-With float16 ("halves") the gradient of step conv05 is wrong. A pixel that is in 3,000 windows
-receives 3,000 gradients of 1, but conv_input gives it 2,048: in float16, 2,048 + 1 is 2,048,
-because the next number is 2,050. NumPy's products of halves are also many times as slow, as no
-library computes them.
+Step 50c has stride and padding for images. Here each dimension has its own three numbers, dilation
+is the third, and padding is done on arrays:
 
-So halves become float32 before the sums, and the result is rounded once, at the end, as in step
-61f. `in_float32` does this around each of the three functions. float32 and float64 pass through
-it as they are: only halves have 2 bytes.
+    y[p] = sum over k of w[k] x[p * stride + k * dilation - padding]
 
-The trap: a sum of halves may be larger than the largest half, 65,504. Rounded at the end it is inf,
-as in PyTorch. The larger type helps against parts that are lost, not against that.
+    padding 1           0 a b c d 0     zeros around the picture, which then keeps its size
+    stride 2            a b c           only every second window: a picture of half the size
+                            c d e
+    dilation 2          a . c . e       a window with gaps: it reaches further with as many weights
 
-Changed: the forward of the three Functions. New: in_float32.
-Try: let in_float32 return function(*arrays, geo) for all types. Which lines of the demo change?
+    size of y = (size of x + 2 padding - dilation (kernel - 1) - 1) // stride + 1
+
+In the strided view two factors are all that changes: positions are `stride` times as far apart, and
+the elements of a window `dilation` times. In conv_input the key of each addition becomes a slice
+with a step. `padded` is the shape of the padded picture, `inside` is the key of x in it, and
+`reach` is the distance from the first element of a window to its last.
+
+The trap: the division is rounded down. With stride 2, pictures of 7 and of 8 pixels both give 3
+windows of 3. In the second case the last column is in no window, and its gradient is 0.
+
+Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.pad.
+Try: `a` in place of `a * s` in windows. Which promises of the demo fail?
 """
 
 import importlib
 import math
-from operator import add
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -37,20 +45,36 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 class Geometry:
     """The sizes of a convolution."""
 
-    def __init__(self, x_shape: tuple, w_shape: tuple):
-        self.x_shape, self.w_shape = x_shape, w_shape
+    def __init__(self, x_shape: tuple, w_shape: tuple, stride: tuple, pads: tuple, dilation: tuple):
+        self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
         self.kernel = w_shape[2:]
-        sizes = zip(x_shape[2:], self.kernel, strict=True)
-        self.out = tuple(n - k + 1 for n, k in sizes)
+        sizes = zip(x_shape[2:], pads, strict=True)
+        self.padded = (*x_shape[:2], *(before + n + after for n, (before, after) in sizes))
+        sizes = zip(x_shape[2:], pads, strict=True)
+        self.inside = (..., *(slice(before, before + n) for n, (before, _) in sizes))
+        self.reach = tuple((k - 1) * d for k, d in zip(self.kernel, dilation, strict=True))
+        sizes = zip(self.padded[2:], self.reach, stride, strict=True)
+        self.out = tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
 
+    def pad(self, x: Any) -> Any:
+        """x with zeros around it."""
+        if x.shape == self.padded:
+            return x
+        out = device_of(x).xp.zeros(self.padded, x.dtype)
+        out[self.inside] = x
+        return out
+
     def windows(self, x: Any) -> Any:
-        """A view of x: [N, C, *kernel, *out]. Windows share elements: do not write into it."""
-        strides = (*x.strides, *x.strides[2:])
+        """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
+        it."""
+        within = zip(x.strides[2:], self.dilation, strict=True)
+        moves = zip(x.strides[2:], self.stride, strict=True)
+        strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
         return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
 
     def columns(self, x: Any) -> Any:
-        """The windows of x as matrices [N, C * kernel, positions]."""
+        """The windows of the padded x as matrices [N, C * kernel, positions]."""
         return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
@@ -60,31 +84,32 @@ def sum_channels(g: Any) -> Any:
 
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k]."""
-    y = w.reshape(len(w), -1) @ geo.columns(x)
+    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
+    y = w.reshape(len(w), -1) @ geo.columns(geo.pad(x))
     if bias is not None:
         y += bias.reshape(-1, 1)
     return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
-    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p + k]."""
+    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
     g = g.reshape(*g.shape[:2], -1)
-    return (g @ geo.columns(x).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
+    return (g @ geo.columns(geo.pad(x)).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p + k] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
+    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
     bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
-    gx = xp.empty(geo.x_shape, g.dtype)
+    gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
     parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
-        total = gx[(..., *map(slice, k, map(add, k, geo.out)))]
+        sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
+        total = gx[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
         total += parts[(slice(None), slice(None), *k)]
-    return gx
+    return xp.ascontiguousarray(gx[geo.inside])
 
 
 class Bilinear(Function):
@@ -156,45 +181,54 @@ class ConvolutionWeight(Bilinear):
 
 
 if __name__ == "__main__":
-    import timeit
-
-    from tinytorch.core.tensor import tensor
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    # The pixel in the middle is in 3,000 windows.
-    line = Geometry((1, 1, 5999), (1, 1, 3000))
-    g, w = np.ones((1, 1, 3000), np.float16), np.ones((1, 1, 3000), np.float16)
-    print("as halves:", convolve_input(g, w, None, line)[0, 0, 2999])  # -> as halves: 2.048e+03
-    x = ConvolutionInput.apply(tensor(g), tensor(w), None, line)
-    print("as float32:", x[0, 0, 2999].item(), x.dtype)  # -> as float32: 3000.0 tinytorch.float16
+    def geometry_of(x, w, stride=1, padding=0, dilation=1):
+        pads = ((padding, padding),) * 2
+        return Geometry(x.shape, w.shape, (stride,) * 2, pads, (dilation,) * 2)
 
-    # A convolution of halves, and its gradients, against float32.
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 2, 8, 8)), rng.standard_normal((3, 2, 3, 3))
+    geo = geometry_of(x, w)
+    plain = convolve(x, w, None, geo)
+    print("plain", plain.shape, "not padded:", geo.pad(x) is x)
+    # -> plain (1, 3, 6, 6) not padded: True
+    # How many windows see a pixel? Each sends a gradient of 1 back to it.
+    one = np.ones((1, 1, 3, 3))
+    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
+    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
+    # -> windows that see the corner: 1.0 the middle: 9.0
+
+    geo = geometry_of(x, w, padding=1)
+    print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)
+    print(np.allclose(convolve(x, w, None, geo)[..., 1:-1, 1:-1], plain))  # -> True
+
+    geo = geometry_of(x, w, stride=2)
+    print("stride 2", convolve(x, w, None, geo).shape)  # -> stride 2 (1, 3, 3, 3)
+    print("every second:", np.allclose(convolve(x, w, None, geo), plain[..., ::2, ::2]))
+    # -> every second: True
+    gx = convolve_input(np.ones((1, 3, 3, 3)), w, None, geo)
+    print("no window has the last column:", abs(gx[..., -1]).max())
+    # -> no window has the last column: 0.0
+
+    # A kernel with gaps is a larger kernel with zeros.
+    geo = geometry_of(x, w, dilation=2)
+    large = np.zeros((3, 2, 5, 5))
+    large[..., ::2, ::2] = w
+    print("dilation 2", convolve(x, w, None, geo).shape)  # -> dilation 2 (1, 3, 4, 4)
+    print(np.allclose(convolve(x, w, None, geo), convolve(x, large, None, geometry_of(x, large))))
+    # -> True
+
+    # All three at once, with derivatives; and "before only".
     manual_seed(0)
-    geo = Geometry((4, 8, 14, 14), (16, 8, 3, 3))
-    inputs = [randn(*s) for s in ((4, 8, 14, 14), (16, 8, 3, 3), (16,))]
+    x = randn(2, 2, 7, 6, dtype=float64, requires_grad=True)
+    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 2, 7, 6), (3, 2, 3, 2), (2, 1), ((1, 1), (2, 0)), (1, 3))
 
-    def gradients(convert):
-        leaves = [convert(t).requires_grad_() for t in inputs]
-        y = Convolution.apply(*leaves, geo)
-        y.square().mean().backward()
-        return [y, *(leaf.grad for leaf in leaves)]
+    def conv(x, w):
+        return Convolution.apply(x, w, None, geo)
 
-    for half, single in zip(
-        gradients(lambda t: t.half()), gradients(lambda t: t.clone()), strict=True
-    ):
-        error = (half.float() - single).abs().max().item() / single.abs().max().item()
-        print(half.dtype, error < 2e-3)
-    # -> tinytorch.float16 True
-    # -> tinytorch.float16 True
-    # -> tinytorch.float16 True
-    # -> tinytorch.float16 True
-    halves = [t.half().array for t in inputs]
-    plain, through = (
-        min(timeit.repeat(call, number=1, repeat=5))
-        for call in (
-            lambda: convolve(*halves, geo),
-            lambda: in_float32(convolve, *halves, geo=geo),
-        )
-    )
-    print(f"through float32: {through / plain:.2f} of the time, {through < plain}")
-    # -> through float32: 0... of the time, True
+    print(conv(x, w).shape, gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))
+    # -> tinytorch.Size([2, 3, 4, 5]) True True

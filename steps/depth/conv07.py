@@ -1,28 +1,25 @@
-"""Step conv07: Stride, padding and dilation
+"""Step conv07: Groups
 
-A 3 x 3 kernel makes a picture of 28 x 28 one of 26 x 26: after ten layers 8 x 8 are left, and the
-corner pixel was in one window where others were in nine. And to see a large part of a picture, many
-layers are needed. Three numbers for each dimension say where the windows are:
+Every output channel sees every input channel: with 64 and 64 of them a 3 x 3 convolution has 36,864
+weights. Divide the channels into G groups. The first outputs see only the first inputs, and so on:
 
-    y[p] = sum over k of w[k] x[p * stride + k * dilation - padding]
+    groups = 1    w [O, C, k, k]          each output from all inputs
+    groups = G    w [O, C / G, k, k]      G convolutions side by side, and 1 / G of the weights
+    groups = C    w [C, 1, k, k]          "depthwise": each channel has a kernel of its own
 
-    padding 1           0 a b c d 0     zeros around the picture, which then keeps its size
-    stride 2            a b c           only every second window: a picture of half the size
-                            c d e
-    dilation 2          a . c . e       a window with gaps: it reaches further with as many weights
+A depthwise convolution does not mix channels, and a convolution with 1 x 1 kernels only mixes
+channels. One after the other they have 64 * 9 + 64 * 64 = 4,672 weights instead of 36,864.
+MobileNet is built this way.
 
-    size of y = (size of x + 2 padding - dilation (kernel - 1) - 1) // stride + 1
+As matrices, the groups are one more dimension in front: a batch of products. So Geometry says in
+one place how each of the three arrays becomes matrices (columns, outputs, weights), and the
+formulas become shorter than before.
 
-In the strided view two factors are all that changes: positions are `stride` times as far apart, and
-the elements of a window `dilation` times. In conv_input the key of each addition becomes a slice
-with a step. `padded` is the shape of the padded picture, `inside` is the key of x in it, and
-`reach` is the distance from the first element of a window to its last.
+The trap: the second dimension of w is C / G, not C. PyTorch's message about it is the first one
+that most people see: "Given groups=1, weight of size [...], expected input to have 3 channels".
 
-The trap: the division is rounded down. With stride 2, pictures of 7 and of 8 pixels both give 3
-windows of 3. In the second case the last column is in no window, and its gradient is 0.
-
-Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.pad.
-Try: `a` in place of `a * s` in windows. Which promises of the demo fail?
+Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.outputs, weights.
+Try: groups 1 instead of 2 in the demo's first Geometry. What does reshape make of the sizes?
 """
 
 import importlib
@@ -44,11 +41,19 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class Geometry:
-    """The sizes of a convolution."""
+    """The sizes of a convolution, and how its arrays become matrices."""
 
-    def __init__(self, x_shape: tuple, w_shape: tuple, stride: tuple, pads: tuple, dilation: tuple):
+    def __init__(
+        self,
+        x_shape: tuple,
+        w_shape: tuple,
+        stride: tuple,
+        pads: tuple,
+        dilation: tuple,
+        groups: int,
+    ):
         self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
-        self.kernel = w_shape[2:]
+        self.groups, self.kernel = groups, w_shape[2:]
         sizes = zip(x_shape[2:], pads, strict=True)
         self.padded = (*x_shape[:2], *(before + n + after for n, (before, after) in sizes))
         sizes = zip(x_shape[2:], pads, strict=True)
@@ -75,8 +80,17 @@ class Geometry:
         return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
 
     def columns(self, x: Any) -> Any:
-        """The windows of the padded x as matrices [N, C * kernel, positions]."""
-        return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
+        """The windows of the padded x as matrices [N, groups, C * kernel, positions]."""
+        return self.windows(x).reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
+
+    def outputs(self, y: Any) -> Any:
+        """A view of y as [N, groups, O, positions]."""
+        n, o = self.y_shape[:2]
+        return y.reshape(n, self.groups, o // self.groups, -1)
+
+    def weights(self, w: Any) -> Any:
+        """w as matrices [groups, O, C * kernel]."""
+        return w.reshape(self.groups, len(w) // self.groups, -1)
 
 
 def sum_channels(g: Any) -> Any:
@@ -86,16 +100,16 @@ def sum_channels(g: Any) -> Any:
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
-    y = w.reshape(len(w), -1) @ geo.columns(geo.pad(x))
+    y = geo.weights(w) @ geo.columns(geo.pad(x))
     if bias is not None:
-        y += bias.reshape(-1, 1)
+        y += bias.reshape(geo.groups, -1, 1)
     return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
-    g = g.reshape(*g.shape[:2], -1)
-    return (g @ geo.columns(geo.pad(x)).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
+    gw = geo.outputs(g) @ geo.columns(geo.pad(x)).swapaxes(2, 3)
+    return gw.sum(0).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
@@ -104,7 +118,7 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
-    parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
+    parts = geo.weights(w).swapaxes(1, 2) @ geo.outputs(g)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
         sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
@@ -186,50 +200,35 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    def geometry_of(x, w, stride=1, padding=0, dilation=1):
-        pads = ((padding, padding),) * 2
-        return Geometry(x.shape, w.shape, (stride,) * 2, pads, (dilation,) * 2)
-
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 2, 8, 8)), rng.standard_normal((3, 2, 3, 3))
-    geo = geometry_of(x, w)
-    plain = convolve(x, w, None, geo)
-    print("plain", plain.shape, "not padded:", geo.pad(x) is x)
-    # -> plain (1, 3, 6, 6) not padded: True
-    # How many windows see a pixel? Each sends a gradient of 1 back to it.
-    one = np.ones((1, 1, 3, 3))
-    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
-    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
-    # -> windows that see the corner: 1.0 the middle: 9.0
+    x, w = rng.standard_normal((2, 6, 5, 5)), rng.standard_normal((4, 3, 3, 3))
+    b = rng.standard_normal(4)
+    rest = (1, 1), ((0, 0), (0, 0)), (1, 1)
+    geo = Geometry(x.shape, w.shape, *rest, 2)
+    y = convolve(x, w, b, geo)
+    print("weights", geo.weights(w).shape, "columns", geo.columns(x).shape)
+    # -> weights (2, 2, 27) columns (2, 2, 27, 9)
 
-    geo = geometry_of(x, w, padding=1)
-    print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)
-    print(np.allclose(convolve(x, w, None, geo)[..., 1:-1, 1:-1], plain))  # -> True
+    half = Geometry((2, 3, 5, 5), (2, 3, 3, 3), *rest, 1)
+    first = convolve(x[:, :3], w[:2], b[:2], half)
+    second = convolve(x[:, 3:], w[2:], b[2:], half)
+    print("two, side by side:", np.allclose(y, np.concatenate([first, second], 1)))
+    # -> two, side by side: True
 
-    geo = geometry_of(x, w, stride=2)
-    print("stride 2", convolve(x, w, None, geo).shape)  # -> stride 2 (1, 3, 3, 3)
-    print("every second:", np.allclose(convolve(x, w, None, geo), plain[..., ::2, ::2]))
-    # -> every second: True
-    gx = convolve_input(np.ones((1, 3, 3, 3)), w, None, geo)
-    print("no window has the last column:", abs(gx[..., -1]).max())
-    # -> no window has the last column: 0.0
+    # Depthwise, then 1 x 1.
+    x = rng.standard_normal((1, 64, 8, 8))
+    depth, point = rng.standard_normal((64, 1, 3, 3)), rng.standard_normal((64, 64, 1, 1))
+    y = convolve(x, depth, None, Geometry(x.shape, depth.shape, *rest, 64))
+    y = convolve(y, point, None, Geometry(y.shape, point.shape, *rest, 1))
+    print(y.shape, "weights:", depth.size + point.size, "instead of", 64 * 64 * 9)
+    # -> (1, 64, 6, 6) weights: 4672 instead of 36864
 
-    # A kernel with gaps is a larger kernel with zeros.
-    geo = geometry_of(x, w, dilation=2)
-    large = np.zeros((3, 2, 5, 5))
-    large[..., ::2, ::2] = w
-    print("dilation 2", convolve(x, w, None, geo).shape)  # -> dilation 2 (1, 3, 4, 4)
-    print(np.allclose(convolve(x, w, None, geo), convolve(x, large, None, geometry_of(x, large))))
-    # -> True
-
-    # All three at once, with derivatives; and "before only".
     manual_seed(0)
-    x = randn(2, 2, 7, 6, dtype=float64, requires_grad=True)
-    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 2, 7, 6), (3, 2, 3, 2), (2, 1), ((1, 1), (2, 0)), (1, 3))
+    x = randn(2, 4, 4, 3, dtype=float64, requires_grad=True)
+    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 4, 4, 3), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (1, 1), 2)
 
     def conv(x, w):
         return Convolution.apply(x, w, None, geo)
 
-    print(conv(x, w).shape, gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))
-    # -> tinytorch.Size([2, 3, 4, 5]) True True
+    print(gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))  # -> True True

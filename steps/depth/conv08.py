@@ -1,27 +1,32 @@
-"""Step conv08: Groups
+"""Step conv08: The transposed convolution
 
-Every output channel sees every input channel: with 64 and 64 of them a 3 x 3 convolution has 36,864
-weights. Divide the channels into G groups. The first outputs see only the first inputs, and so on:
+A network that draws has to go the other way: from a few numbers to a small picture, and from that
+to a larger one. A convolution with stride 2 halves a picture. We already have the operation that
+doubles it. A convolution is linear, y = M x with a large matrix M, and its gradient is M^T g:
+conv_input. It takes an array of the shape of y and returns one of the shape of x. As a layer it is
+called a transposed convolution. Every pixel of its input adds a copy of the kernel, times its own
+value, to the output:
 
-    groups = 1    w [O, C, k, k]          each output from all inputs
-    groups = G    w [O, C / G, k, k]      G convolutions side by side, and 1 / G of the weights
-    groups = C    w [C, 1, k, k]          "depthwise": each channel has a kernel of its own
+    input   a  b         stride 2, kernel [1, 2, 1]        a  2a  a
+                                                                  b  2b  b
+                                                           a  2a a+b 2b  b
 
-A depthwise convolution does not mix channels, and a convolution with 1 x 1 kernels only mixes
-channels. One after the other they have 64 * 9 + 64 * 64 = 4,672 weights instead of 36,864.
-MobileNet is built this way.
+Often it is called "deconvolution", but it does not undo a convolution: M^T is not the inverse of M.
 
-As matrices, the groups are one more dimension in front: a batch of products. So Geometry says in
-one place how each of the three arrays becomes matrices (columns, outputs, weights), and the
-formulas become shorter than before.
+Its size is not unique: pictures of 7 and of 8 pixels have 3 windows (step conv06). So the caller
+says which shape x should have, and `out` how many of the windows that would fit are used.
 
-The trap: the second dimension of w is C / G, not C. PyTorch's message about it is the first one
-that most people see: "Given groups=1, weight of size [...], expected input to have 3 channels".
+A network calls a layer with the same sizes again and again. A Geometry depends on the sizes alone,
+so functools.lru_cache keeps those that were made.
 
-Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.outputs, weights.
-Try: groups 1 instead of 2 in the demo's first Geometry. What does reshape make of the sizes?
+The trap: if the kernel's size is not a multiple of the stride, some places receive more copies than
+others. The picture then shows a checkerboard. A 4 x 4 kernel with stride 2 does not.
+
+Changed: Geometry. New: geometry.
+Try: stride 3 for `copies`, and 3 * 5 + k places. Where do they overlap now?
 """
 
+import functools
 import importlib
 import math
 from operator import mul
@@ -51,6 +56,7 @@ class Geometry:
         pads: tuple,
         dilation: tuple,
         groups: int,
+        out: tuple | None = None,
     ):
         self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
         self.groups, self.kernel = groups, w_shape[2:]
@@ -60,7 +66,7 @@ class Geometry:
         self.inside = (..., *(slice(before, before + n) for n, (before, _) in sizes))
         self.reach = tuple((k - 1) * d for k, d in zip(self.kernel, dilation, strict=True))
         sizes = zip(self.padded[2:], self.reach, stride, strict=True)
-        self.out = tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
+        self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
 
     def pad(self, x: Any) -> Any:
@@ -96,6 +102,9 @@ class Geometry:
 def sum_channels(g: Any) -> Any:
     """The sum of all elements of each channel: the gradient of a bias."""
     return g.reshape(*g.shape[:2], math.prod(g.shape[2:])).sum(2).sum(0)
+
+
+geometry = functools.lru_cache(maxsize=1024)(Geometry)
 
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
@@ -196,39 +205,52 @@ class ConvolutionWeight(Bilinear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.datasets.digits import load_digits
     from tinytorch.ops.random import manual_seed, randn
 
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((2, 6, 5, 5)), rng.standard_normal((4, 3, 3, 3))
-    b = rng.standard_normal(4)
-    rest = (1, 1), ((0, 0), (0, 0)), (1, 1)
-    geo = Geometry(x.shape, w.shape, *rest, 2)
-    y = convolve(x, w, b, geo)
-    print("weights", geo.weights(w).shape, "columns", geo.columns(x).shape)
-    # -> weights (2, 2, 27) columns (2, 2, 27, 9)
+    line = geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1)
+    print("kept:", geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1) is line)
+    # -> kept: True
+    w = np.array([[[1.0, 2.0, 1.0]]])
+    print(convolve_input(np.array([[[1.0, 10.0]]]), w, None, line))  # -> [[[ 1.  2. 11. 20. 10.]]]
 
-    half = Geometry((2, 3, 5, 5), (2, 3, 3, 3), *rest, 1)
-    first = convolve(x[:, :3], w[:2], b[:2], half)
-    second = convolve(x[:, 3:], w[2:], b[2:], half)
-    print("two, side by side:", np.allclose(y, np.concatenate([first, second], 1)))
-    # -> two, side by side: True
+    # M, column by column, from unit vectors; conv_input multiplies by its transpose.
+    M = np.stack([convolve(e.reshape(1, 1, 5), w, None, line).ravel() for e in np.eye(5)], axis=1)
+    print(M.tolist())  # -> [[1.0, 2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 2.0, 1.0]]
+    print(M.T @ [1.0, 10.0], "not the inverse:", M @ M.T @ [1.0, 10.0])
+    # -> [ 1.  2. 11. 20. 10.] not the inverse: [16. 61.]
 
-    # Depthwise, then 1 x 1.
-    x = rng.standard_normal((1, 64, 8, 8))
-    depth, point = rng.standard_normal((64, 1, 3, 3)), rng.standard_normal((64, 64, 1, 1))
-    y = convolve(x, depth, None, Geometry(x.shape, depth.shape, *rest, 64))
-    y = convolve(y, point, None, Geometry(y.shape, point.shape, *rest, 1))
-    print(y.shape, "weights:", depth.size + point.size, "instead of", 64 * 64 * 9)
-    # -> (1, 64, 6, 6) weights: 4672 instead of 36864
+    # From 2 values to 5, 6 or 7: with stride 2 the first two have the same number of windows.
+    for size in (5, 6):
+        longer = geometry((1, 1, size), (1, 1, 3), (2,), ((0, 0),), (1,), 1, (2,))
+        print(size, longer.out, convolve_input(np.ones((1, 1, 2)), w, np.ones(1), longer)[0, 0])
+    # -> 5 (2,) [2. 3. 3. 3. 2.]
+    # -> 6 (2,) [2. 3. 3. 3. 2. 1.]
 
+    # How many copies of a kernel reach each place?
+    for k in (3, 4):
+        copies = geometry((1, 1, 2 * 6 + k - 2), (1, 1, k), (2,), ((0, 0),), (1,), 1)
+        print(
+            "kernel", k, convolve_input(np.ones((1, 1, 6)), np.ones((1, 1, k)), None, copies)[0, 0]
+        )
+    # -> kernel 3 [1. 1. 2. 1. 2. 1. 2. 1. 2. 1. 2. 1. 1.]
+    # -> kernel 4 [1. 1. 2. 2. 2. 2. 2. 2. 2. 2. 2. 2. 1. 1.]
+
+    # A picture of 8 x 8 from 16 numbers, by gradient descent through two transposed convolutions.
     manual_seed(0)
-    x = randn(2, 4, 4, 3, dtype=float64, requires_grad=True)
-    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 4, 4, 3), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (1, 1), 2)
-
-    def conv(x, w):
-        return Convolution.apply(x, w, None, geo)
-
-    print(gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))  # -> True True
+    small = geometry((1, 4, 4, 4), (16, 4, 4, 4), (1, 1), ((0, 0),) * 2, (1, 1), 1)
+    large = geometry((1, 1, 8, 8), (4, 1, 4, 4), (2, 2), ((1, 1),) * 2, (1, 1), 1)
+    a = (randn(16, 4, 4, 4) * 0.2).requires_grad_()
+    b = (randn(4, 1, 4, 4) * 0.2).requires_grad_()
+    code = randn(1, 16, 1, 1)
+    digit = load_digits()[0][0].reshape(1, 1, 8, 8)
+    for _ in range(300):
+        hidden = ConvolutionInput.apply(code, a, None, small)
+        loss = ((ConvolutionInput.apply(hidden, b, None, large) - digit) ** 2).mean()
+        loss.backward()
+        with no_grad():
+            for p in (a, b):
+                p.sub_(p.grad, alpha=0.2)
+                p.grad = None
+    print(f"error of the picture: {loss.item():.6f}")  # -> error of the picture: 0.000166

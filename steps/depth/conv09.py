@@ -1,34 +1,33 @@
-"""Step conv09: The transposed convolution
+"""Step conv09: Blocks that fit the cache
 
-A network that draws has to go the other way: from a few numbers to a small picture, and from that
-to a larger one. A convolution with stride 2 halves a picture. We already have the operation that
-doubles it. A convolution is linear, y = M x with a large matrix M, and its gradient is M^T g:
-conv_input. It takes an array of the shape of y and returns one of the shape of x. As a layer it is
-called a transposed convolution. Every pixel of its input adds a copy of the kernel, times its own
-value, to the output:
+For 64 pictures of 32 x 26 x 26, the matrix of all windows holds 10.6 million numbers, nine times
+the pictures: 42 MB. They are written to memory and read back once, and memory is slow: each
+processor core has a cache of about one megabyte, which is ten times as fast. So convolve a few
+images at a time. Their windows are still in the cache when the product reads them, and the 42 MB
+are never stored.
 
-    input   a  b         stride 2, kernel [1, 2, 1]        a  2a  a
-                                                                  b  2b  b
-                                                           a  2a a+b 2b  b
+    block = some images, all rows of their output        small pictures
+    block = one image, some rows of its output           large ones: 2 x 64 x 224 x 224
 
-Often it is called "deconvolution", but it does not undo a convolution: M^T is not the inverse of M.
+A row r of the output sees the rows r * stride ... r * stride + reach of the padded input, so a
+block of rows is a slice of the input. The gradient of w is the sum over the blocks. For the
+gradient of x each block adds its part to a slice; neighbouring blocks overlap there.
 
-Its size is not unique: pictures of 7 and of 8 pixels have 3 windows (step conv07). So the caller
-says which shape x should have, and `out` how many of the windows that would fit are used.
+Steps conv09 to conv12 compute what step conv08 computes, only faster. To understand a convolution
+the forms of steps conv01 to conv08 are enough, and you may go on with step convlayers01.
 
-A network calls a layer with the same sizes again and again. A Geometry depends on the sizes alone,
-so functools.lru_cache keeps those that were made.
+The trap: blocks that are too small. A product with few columns is slow in itself, and each block
+costs some microseconds of Python. Hence COLUMNS.
 
-The trap: if the kernel's size is not a multiple of the stride, some places receive more copies than
-others. The picture then shows a checkerboard. A 4 x 4 kernel with stride 2 does not.
-
-Changed: Geometry. New: geometry.
-Try: stride 3 for `copies`, and 3 * 5 + k places. Where do they overlap now?
+Changed: Geometry.windows, columns, outputs; convolve, convolve_weight, convolve_input.
+New: Geometry.blocks, BLOCK, COLUMNS.
+Try: BLOCK = 2**12 and COLUMNS = 1 instead of 2**40. How much slower are small blocks?
 """
 
 import functools
 import importlib
 import math
+from collections.abc import Iterator
 from operator import mul
 from typing import Any
 
@@ -45,8 +44,16 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+BLOCK = 2**18  # elements of a block's matrices: 1 MiB of float32, about a core's cache
+COLUMNS = 512  # a matrix product with fewer columns is slow
+
+
 class Geometry:
-    """The sizes of a convolution, and how its arrays become matrices."""
+    """The sizes of a convolution, and how its arrays are cut into blocks and matrices.
+
+    A block is some images, or some rows of the output of one image. Its windows are the columns of
+    a matrix [C * kernel, positions], which is multiplied by the weights [O, C * kernel].
+    """
 
     def __init__(
         self,
@@ -68,6 +75,17 @@ class Geometry:
         sizes = zip(self.padded[2:], self.reach, stride, strict=True)
         self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
+        self.row = math.prod(self.out[1:])  # positions in a row of the output
+
+    def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
+        """(images, output rows) of each block, for matrices with so many elements a position."""
+        (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
+        count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
+        step = rows if count > 1 else max(4 * BLOCK // each, 1)
+        for first in range(0, images, count):
+            for row in range(0, rows, step):
+                yield slice(first, first + count), slice(row, min(row + step, rows))
 
     def pad(self, x: Any) -> Any:
         """x with zeros around it."""
@@ -77,22 +95,27 @@ class Geometry:
         out[self.inside] = x
         return out
 
-    def windows(self, x: Any) -> Any:
+    def windows(self, x: Any, out: tuple) -> Any:
         """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
         it."""
         within = zip(x.strides[2:], self.dilation, strict=True)
         moves = zip(x.strides[2:], self.stride, strict=True)
         strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
-        return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
+        return strided(x, (*x.shape[:2], *self.kernel, *out), strides)
 
-    def columns(self, x: Any) -> Any:
-        """The windows of the padded x as matrices [N, groups, C * kernel, positions]."""
-        return self.windows(x).reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
+    def columns(self, x: Any, images: slice, rows: slice) -> Any:
+        """The windows of a block of the padded x, as matrices [images, groups, C * kernel,
+        positions]."""
+        height, first = rows.stop - rows.start, rows.start * self.stride[0]
+        x = x[images, :, first : first + (height - 1) * self.stride[0] + self.reach[0] + 1]
+        windows = self.windows(x, (height, *self.out[1:]))
+        return windows.reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
 
-    def outputs(self, y: Any) -> Any:
-        """A view of y as [N, groups, O, positions]."""
+    def outputs(self, y: Any, images: slice, rows: slice) -> Any:
+        """A view of a block of y as [images, groups, O, positions]."""
         n, o = self.y_shape[:2]
-        return y.reshape(n, self.groups, o // self.groups, -1)
+        y = y.reshape(n, self.groups, o // self.groups, self.out[0] * self.row)
+        return y[images, ..., rows.start * self.row : rows.stop * self.row]
 
     def weights(self, w: Any) -> Any:
         """w as matrices [groups, O, C * kernel]."""
@@ -109,30 +132,43 @@ geometry = functools.lru_cache(maxsize=1024)(Geometry)
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
-    y = geo.weights(w) @ geo.columns(geo.pad(x))
-    if bias is not None:
-        y += bias.reshape(geo.groups, -1, 1)
-    return y.reshape(geo.y_shape)
+    xp = device_of(x).xp
+    x, w, y = geo.pad(x), geo.weights(w), xp.empty(geo.y_shape, x.dtype)
+    bias = 0 if bias is None else bias.reshape(geo.groups, -1, 1)
+    for images, rows in geo.blocks(sum(w.shape[1:])):
+        geo.outputs(y, images, rows)[...] = w @ geo.columns(x, images, rows) + bias
+    return y
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
-    gw = geo.outputs(g) @ geo.columns(geo.pad(x)).swapaxes(2, 3)
-    return gw.sum(0).reshape(geo.w_shape)
+    xp = device_of(x).xp
+    o, c, *kernel = geo.w_shape
+    gw = xp.zeros((geo.groups, c * math.prod(kernel), o // geo.groups), x.dtype)
+    x = geo.pad(x)
+    for images, rows in geo.blocks(sum(gw.shape[1:])):
+        block = geo.outputs(g, images, rows).swapaxes(2, 3)
+        gw += (geo.columns(x, images, rows) @ block).sum(0)
+    return gw.swapaxes(1, 2).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
-    bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
+    channels, n = geo.x_shape[1], len(geo.kernel)
+    w = geo.weights(w).swapaxes(1, 2)
+    bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
-    gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
-    parts = geo.weights(w).swapaxes(1, 2) @ geo.outputs(g)
-    parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
-    for k in np.ndindex(*geo.kernel):
-        sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
-        total = gx[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
-        total += parts[(slice(None), slice(None), *k)]
+    gx[...] = bias
+    for images, rows in geo.blocks(channels * math.prod(geo.kernel)):
+        block = gx[images, :, rows.start * geo.stride[0] :]
+        parts = w @ geo.outputs(g, images, rows)
+        taken = (rows.stop - rows.start, *geo.out[1:])
+        parts = parts.reshape(*block.shape[:2], *geo.kernel, *taken)
+        for k in np.ndindex(*geo.kernel):
+            sizes = zip(map(mul, k, geo.dilation), geo.stride, taken, strict=True)
+            total = block[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
+            total += parts[(slice(None), slice(None), *k)]
     return xp.ascontiguousarray(gx[geo.inside])
 
 
@@ -205,52 +241,54 @@ class ConvolutionWeight(Bilinear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.datasets.digits import load_digits
+    import time
+
+    from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    line = geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1)
-    print("kept:", geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1) is line)
-    # -> kept: True
-    w = np.array([[[1.0, 2.0, 1.0]]])
-    print(convolve_input(np.array([[[1.0, 10.0]]]), w, None, line))  # -> [[[ 1.  2. 11. 20. 10.]]]
+    rng = np.random.default_rng(0)
 
-    # M, column by column, from unit vectors; conv_input multiplies by its transpose.
-    M = np.stack([convolve(e.reshape(1, 1, 5), w, None, line).ravel() for e in np.eye(5)], axis=1)
-    print(M.tolist())  # -> [[1.0, 2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 2.0, 1.0]]
-    print(M.T @ [1.0, 10.0], "not the inverse:", M @ M.T @ [1.0, 10.0])
-    # -> [ 1.  2. 11. 20. 10.] not the inverse: [16. 61.]
+    def make(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
 
-    # From 2 values to 5, 6 or 7: with stride 2 the first two have the same number of windows.
-    for size in (5, 6):
-        longer = geometry((1, 1, size), (1, 1, 3), (2,), ((0, 0),), (1,), 1, (2,))
-        print(size, longer.out, convolve_input(np.ones((1, 1, 2)), w, np.ones(1), longer)[0, 0])
-    # -> 5 (2,) [2. 3. 3. 3. 2.]
-    # -> 6 (2,) [2. 3. 3. 3. 2. 1.]
+    x, w = make(64, 32, 26, 26), make(64, 32, 3, 3)
+    geo = Geometry(x.shape, w.shape, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
 
-    # How many copies of a kernel reach each place?
-    for k in (3, 4):
-        copies = geometry((1, 1, 2 * 6 + k - 2), (1, 1, k), (2,), ((0, 0),), (1,), 1)
-        print(
-            "kernel", k, convolve_input(np.ones((1, 1, 6)), np.ones((1, 1, k)), None, copies)[0, 0]
-        )
-    # -> kernel 3 [1. 1. 2. 1. 2. 1. 2. 1. 2. 1. 2. 1. 1.]
-    # -> kernel 4 [1. 1. 2. 2. 2. 2. 2. 2. 2. 2. 2. 2. 1. 1.]
+    def milliseconds(function):
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            function()
+            times.append(time.perf_counter() - start)
+        return min(times) * 1e3
 
-    # A picture of 8 x 8 from 16 numbers, by gradient descent through two transposed convolutions.
+    blocks = list(geo.blocks(64 + 288))
+    print(len(blocks), "blocks, the first:", blocks[0])
+    # -> 64 blocks, the first: (slice(0, 1, None), slice(0, 24, None))
+    print("windows of all images:", 64 * 288 * 24 * 24 * 4 // 10**6, "MB")
+    # -> windows of all images: 42 MB
+    print("windows of a block:", geo.columns(x, *blocks[0]).nbytes // 1000, "kB")
+    # -> windows of a block: 663 kB
+
+    whole = convolve(x, w, None, geo)
+    print(f"in blocks: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
+    usual, BLOCK = BLOCK, 2**40
+    print(f"all at once: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
+    print("the same:", np.allclose(whole, convolve(x, w, None, geo), atol=1e-3))
+    # -> the same: True
+
+    # With small limits, a small convolution is cut into rows. All three forms agree with the whole.
     manual_seed(0)
-    small = geometry((1, 4, 4, 4), (16, 4, 4, 4), (1, 1), ((0, 0),) * 2, (1, 1), 1)
-    large = geometry((1, 1, 8, 8), (4, 1, 4, 4), (2, 2), ((1, 1),) * 2, (1, 1), 1)
-    a = (randn(16, 4, 4, 4) * 0.2).requires_grad_()
-    b = (randn(4, 1, 4, 4) * 0.2).requires_grad_()
-    code = randn(1, 16, 1, 1)
-    digit = load_digits()[0][0].reshape(1, 1, 8, 8)
-    for _ in range(300):
-        hidden = ConvolutionInput.apply(code, a, None, small)
-        loss = ((ConvolutionInput.apply(hidden, b, None, large) - digit) ** 2).mean()
-        loss.backward()
-        with no_grad():
-            for p in (a, b):
-                p.sub_(p.grad, alpha=0.2)
-                p.grad = None
-    print(f"error of the picture: {loss.item():.6f}")  # -> error of the picture: 0.000166
+    x = randn(3, 4, 7, 6, dtype=float64, requires_grad=True)
+    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
+    b = randn(6, dtype=float64, requires_grad=True)
+    geo = Geometry((3, 4, 7, 6), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+    for limit, columns in ((usual, 512), (20, 1)):
+        BLOCK, COLUMNS = limit, columns
+        y = Convolution.apply(x, w, b, geo)
+        y.backward(y.detach())
+        sums = [round(a.sum().item(), 4) for a in (y, x.grad, w.grad)]
+        x.grad = w.grad = None
+        print(len(list(geo.blocks(14))), "blocks:", sums)
+    # -> 1 blocks: [194.3341, -335.4257, -305.8541]
+    # -> 21 blocks: [194.3341, -335.4257, -305.8541]

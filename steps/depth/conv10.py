@@ -1,27 +1,31 @@
-"""Step conv10: Blocks that fit the cache
+"""Step conv10: One product for each kernel row
 
-For 64 pictures of 32 x 26 x 26, the matrix of all windows holds 10.6 million numbers, nine times
-the pictures: 42 MB. They are written to memory and read back once, and memory is slow: each
-processor core has a cache of about one megabyte, which is ten times as fast. So convolve a few
-images at a time. Their windows are still in the cache when the product reads them, and the 42 MB
-are never stored.
+A 3 x 3 convolution can be computed in three ways. The form of step conv01 copies whole windows,
+nine times the picture, and needs one product. Another copies nothing and adds up one product for
+each of the nine elements of the kernel; but products with C columns are thin, and there are nine
+additions. The third is between them, and the demo measures all three:
 
-    block = some images, all rows of their output        small pictures
-    block = one image, some rows of its output           large ones: 2 x 64 x 224 x 224
+    cut out the windows of each row alone: [C * 3, H, W']     three times the picture
+    rows i ... i + H' of it are what kernel row i sees        a slice, no copy
+    y = w[0] @ slice 0 + w[1] @ slice 1 + w[2] @ slice 2      three products, large enough
 
-A row r of the output sees the rows r * stride ... r * stride + reach of the padded input, so a
-block of rows is a slice of the input. The gradient of w is the sum over the blocks. For the
-gradient of x each block adds its part to a slice; neighbouring blocks overlap there.
+In a matrix [C * 3, H * W'] the rows i to i + H' of all channels are the columns from i * W' on. So
+one copy serves all rows of the kernel. With dilation d, kernel row i begins at row i * d. With a
+stride of 2 the rows that are needed are no longer neighbours, and the windows are copied whole.
 
-Steps conv10 to conv13 compute what step conv09 computes, only faster. To understand a convolution
-the forms of steps conv02 to conv09 are enough, and you may go on with step convlayers01.
+The first kernel dimension is left out in any number of dimensions: a signal is not copied at all,
+and a volume is copied k * k times instead of k * k * k times.
 
-The trap: blocks that are too small. A product with few columns is slow in itself, and each block
-costs some microseconds of Python. Hence COLUMNS.
+The first product is written into y, and the others are added to it. In the gradient of the weights
+the three products share one transposed copy of g, which NumPy would otherwise make for each.
 
-Changed: Geometry.windows, columns, outputs; convolve, convolve_weight, convolve_input.
-New: Geometry.blocks, BLOCK, COLUMNS.
-Try: BLOCK = 2**12 and COLUMNS = 1 instead of 2**40. How much slower are small blocks?
+The trap: with three channels of colour each product has only nine columns, too few to be fast, and
+the copy that it saves is small. Hence `thick`: at least 32 columns.
+
+Changed: Geometry.windows, columns, weights; convolve, convolve_weight, convolve_input.
+New: Geometry.split.
+Try: 3 channels instead of 64 in x, w and nine(), and rows.split = True. How far apart are the three
+ways now?
 """
 
 import functools
@@ -53,6 +57,10 @@ class Geometry:
 
     A block is some images, or some rows of the output of one image. Its windows are the columns of
     a matrix [C * kernel, positions], which is multiplied by the weights [O, C * kernel].
+
+    split: with stride 1 the windows have no first kernel dimension. Kernel row i needs the columns
+        from input row i * dilation on, so that one copy serves all kernel rows, each with a product
+        of its own. With few channels these would be too thin.
     """
 
     def __init__(
@@ -76,6 +84,8 @@ class Geometry:
         self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
         self.row = math.prod(self.out[1:])  # positions in a row of the output
+        thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
+        self.split = stride[0] == 1 and thick
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -95,21 +105,29 @@ class Geometry:
         out[self.inside] = x
         return out
 
-    def windows(self, x: Any, out: tuple) -> Any:
-        """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
-        it."""
-        within = zip(x.strides[2:], self.dilation, strict=True)
+    def windows(self, x: Any, dims: int, out: tuple) -> Any:
+        """A view of the padded x: [N, C, *kernel, *out], with the last `dims` dimensions of the
+        kernel. Windows share elements: do not write into it."""
+        within = zip(x.strides[-dims:], self.dilation[-dims:], strict=True)
         moves = zip(x.strides[2:], self.stride, strict=True)
         strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
-        return strided(x, (*x.shape[:2], *self.kernel, *out), strides)
+        return strided(x, (*x.shape[:2], *self.kernel[-dims:], *out), strides)
 
-    def columns(self, x: Any, images: slice, rows: slice) -> Any:
+    def columns(self, x: Any, images: slice, rows: slice) -> list:
         """The windows of a block of the padded x, as matrices [images, groups, C * kernel,
-        positions]."""
+        positions]: one for the whole kernel, or one for each of its rows."""
         height, first = rows.stop - rows.start, rows.start * self.stride[0]
         x = x[images, :, first : first + (height - 1) * self.stride[0] + self.reach[0] + 1]
-        windows = self.windows(x, (height, *self.out[1:]))
-        return windows.reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
+        dims = len(self.kernel) - self.split
+        if dims:
+            height_in = x.shape[2] if self.split else height
+            x = self.windows(x, dims, (height_in, *self.out[1:]))
+        thickness = self.w_shape[1] * math.prod(self.kernel[-dims:] if dims else ())
+        matrices = x.reshape(x.shape[0], self.groups, thickness, -1)
+        if not self.split:
+            return [matrices]
+        starts = [i * self.dilation[0] * self.row for i in range(self.kernel[0])]
+        return [matrices[..., start : start + height * self.row] for start in starts]
 
     def outputs(self, y: Any, images: slice, rows: slice) -> Any:
         """A view of a block of y as [images, groups, O, positions]."""
@@ -118,8 +136,11 @@ class Geometry:
         return y[images, ..., rows.start * self.row : rows.stop * self.row]
 
     def weights(self, w: Any) -> Any:
-        """w as matrices [groups, O, C * kernel]."""
-        return w.reshape(self.groups, len(w) // self.groups, -1)
+        """w as matrices [kernel rows or 1, groups, O, C * kernel], for the matrices of columns."""
+        o, c = w.shape[:2]
+        parts = self.kernel[0] if self.split else 1
+        w = w.reshape(self.groups, o // self.groups, c, parts, -1)
+        return w.transpose(3, 0, 1, 2, 4).reshape(parts, *w.shape[:2], -1)
 
 
 def sum_channels(g: Any) -> Any:
@@ -135,8 +156,13 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     xp = device_of(x).xp
     x, w, y = geo.pad(x), geo.weights(w), xp.empty(geo.y_shape, x.dtype)
     bias = 0 if bias is None else bias.reshape(geo.groups, -1, 1)
-    for images, rows in geo.blocks(sum(w.shape[1:])):
-        geo.outputs(y, images, rows)[...] = w @ geo.columns(x, images, rows) + bias
+    for images, rows in geo.blocks(sum(w.shape[2:])):
+        block = geo.outputs(y, images, rows)
+        parts = geo.columns(x, images, rows)
+        total = xp.matmul(w[0], parts[0], out=block)
+        total += bias
+        for matrix, part in zip(w[1:], parts[1:], strict=True):
+            total += matrix @ part
     return y
 
 
@@ -144,19 +170,25 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
     xp = device_of(x).xp
     o, c, *kernel = geo.w_shape
-    gw = xp.zeros((geo.groups, c * math.prod(kernel), o // geo.groups), x.dtype)
+    parts = kernel[0] if geo.split else 1
+    thickness = c * math.prod(kernel) // parts
+    gw = xp.zeros((parts, geo.groups, thickness, o // geo.groups), x.dtype)
     x = geo.pad(x)
-    for images, rows in geo.blocks(sum(gw.shape[1:])):
+    for images, rows in geo.blocks(sum(gw.shape[2:])):
         block = geo.outputs(g, images, rows).swapaxes(2, 3)
-        gw += (geo.columns(x, images, rows) @ block).sum(0)
-    return gw.swapaxes(1, 2).reshape(geo.w_shape)
+        if geo.split:  # one copy for the products of all kernel rows
+            block = xp.ascontiguousarray(block)
+        for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
+            total += (part @ block).sum(0)
+    gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)
+    return gw.reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
-    channels, n = geo.x_shape[1], len(geo.kernel)
-    w = geo.weights(w).swapaxes(1, 2)
+    o, channels, n = geo.w_shape[0], geo.x_shape[1], len(geo.kernel)
+    w = w.reshape(geo.groups, o // geo.groups, -1).swapaxes(1, 2)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
@@ -243,16 +275,22 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     import time
 
+    from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
     rng = np.random.default_rng(0)
+    x = rng.standard_normal((32, 64, 34, 34)).astype(np.float32)
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
+    plain = (1, 1), ((0, 0), (0, 0)), (1, 1), 1
+    rows, whole = Geometry(x.shape, w.shape, *plain), Geometry(x.shape, w.shape, *plain)
+    whole.split = False
 
-    def make(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
-    x, w = make(64, 32, 26, 26), make(64, 32, 3, 3)
-    geo = Geometry(x.shape, w.shape, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+    def nine(x, w):
+        y = np.zeros((len(x), 64, 32 * 32), np.float32)
+        for a, b in np.ndindex(3, 3):
+            y += w[:, :, a, b].copy() @ x[:, :, a : a + 32, b : b + 32].reshape(len(x), 64, -1)
+        return y.reshape(rows.y_shape)
 
     def milliseconds(function):
         times = []
@@ -262,33 +300,35 @@ if __name__ == "__main__":
             times.append(time.perf_counter() - start)
         return min(times) * 1e3
 
-    blocks = list(geo.blocks(64 + 288))
-    print(len(blocks), "blocks, the first:", blocks[0])
-    # -> 64 blocks, the first: (slice(0, 1, None), slice(0, 24, None))
-    print("windows of all images:", 64 * 288 * 24 * 24 * 4 // 10**6, "MB")
-    # -> windows of all images: 42 MB
-    print("windows of a block:", geo.columns(x, *blocks[0]).nbytes // 1000, "kB")
-    # -> windows of a block: 663 kB
+    y = convolve(x, w, None, rows)
+    print(
+        np.allclose(y, convolve(x, w, None, whole), atol=1e-3),
+        np.allclose(y, nine(x, w), atol=1e-3),
+    )
+    # -> True True
+    print(f"nine products:  {milliseconds(lambda: nine(x, w)):.0f} ms")  # -> ...
+    print(f"one product:    {milliseconds(lambda: convolve(x, w, None, whole)):.0f} ms")  # -> ...
+    print(f"three products: {milliseconds(lambda: convolve(x, w, None, rows)):.0f} ms")  # -> ...
+    for geo in (whole, rows):
+        parts = geo.columns(x, slice(0, 1), slice(0, 32))
+        print(len(parts), parts[0].shape, geo.weights(w).shape)
+    # -> 1 (1, 1, 576, 1024) (1, 1, 64, 576)
+    # -> 3 (1, 1, 192, 1024) (3, 1, 64, 192)
 
-    whole = convolve(x, w, None, geo)
-    print(f"in blocks: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
-    usual, BLOCK = BLOCK, 2**40
-    print(f"all at once: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
-    print("the same:", np.allclose(whole, convolve(x, w, None, geo), atol=1e-3))
-    # -> the same: True
+    # A signal: its windows are slices of it, one for each element of the kernel.
+    line = Geometry((1, 32, 10), (5, 32, 3), (1,), ((0, 0),), (1,), 1)
+    signal = rng.standard_normal((1, 32, 10))
+    parts = line.columns(signal, slice(0, 1), slice(0, 8))
+    print(len(parts), "parts, no copy:", all(np.shares_memory(part, signal) for part in parts))
+    # -> 3 parts, no copy: True
 
-    # With small limits, a small convolution is cut into rows. All three forms agree with the whole.
     manual_seed(0)
-    x = randn(3, 4, 7, 6, dtype=float64, requires_grad=True)
-    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
-    b = randn(6, dtype=float64, requires_grad=True)
-    geo = Geometry((3, 4, 7, 6), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
-    for limit, columns in ((usual, 512), (20, 1)):
-        BLOCK, COLUMNS = limit, columns
-        y = Convolution.apply(x, w, b, geo)
-        y.backward(y.detach())
-        sums = [round(a.sum().item(), 4) for a in (y, x.grad, w.grad)]
-        x.grad = w.grad = None
-        print(len(list(geo.blocks(14))), "blocks:", sums)
-    # -> 1 blocks: [194.3341, -335.4257, -305.8541]
-    # -> 21 blocks: [194.3341, -335.4257, -305.8541]
+    x = randn(2, 64, 4, 3, dtype=float64, requires_grad=True)
+    w = (randn(2, 32, 2, 2, dtype=float64) / 8).requires_grad_()
+    b = randn(2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 64, 4, 3), (2, 32, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+
+    def conv(x, w, b):
+        return Convolution.apply(x, w, b, geo)
+
+    print(geo.split, gradcheck(conv, (x, w, b)))  # -> True True

@@ -1,31 +1,30 @@
-"""Step conv11: One product for each kernel row
+"""Step conv11: The gradient of the input by flat additions
 
-A 3 x 3 convolution can be computed in three ways. The form of step conv02 copies whole windows,
-nine times the picture, and needs one product. Another copies nothing and adds up one product for
-each of the nine elements of the kernel; but products with C columns are thin, and there are nine
-additions. The third is between them, and the demo measures all three:
+The gradient of the input takes twice as long as the convolution, though its products are the same
+size. The additions are slow: nine times, a part of 30 x 30 is added to a picture of 32 x 32. Its
+rows are not neighbours in memory, so NumPy starts anew for each row of 30 numbers, and spends more
+time on starting than on adding. An addition of two flat arrays has one start. The simple form is
+the loop that this step removes; the new one gives the same numbers, only faster.
 
-    cut out the windows of each row alone: [C * 3, H, W']     three times the picture
-    rows i ... i + H' of it are what kernel row i sees        a slice, no copy
-    y = w[0] @ slice 0 + w[1] @ slice 1 + w[2] @ slice 2      three products, large enough
+Fill each row of g up with zeros to the length of a row of x, and g with rows of zeros to its
+height. Then a move by (i, j) is a move of the flat array by i * width + j places:
 
-In a matrix [C * 3, H * W'] the rows i to i + H' of all channels are the columns from i * W' on. So
-one copy serves all rows of the kernel. With dilation d, kernel row i begins at row i * d. With a
-stride of 2 the rows that are needed are no longer neighbours, and the windows are copied whole.
+    g =  a b 0     moved by (1, 1):     . . .          flat:  a b 0 c d 0 0 0 0
+         c d 0                          . a b                 . . . . a b 0 c d
+         0 0 0                          . c d
 
-The first kernel dimension is left out in any number of dimensions: a signal is not copied at all,
-and a volume is copied k * k times instead of k * k * k times.
+What runs over the end of a row is zeros. Some of the work is wasted (13 % here), but all of it is
+fast now.
 
-The first product is written into y, and the others are added to it. In the gradient of the weights
-the three products share one transposed copy of g, which NumPy would otherwise make for each.
+With a stride of 2, part k goes to every second place. Take the even and the odd places of x as two
+pictures: in each of them the places are neighbours. Those of k are the picture k % 2, from k // 2
+on. With stride s there are s pictures for each dimension, which take turns in x; at the end they
+are put together by a transpose.
 
-The trap: with three channels of colour each product has only nine columns, too few to be fast, and
-the copy that it saves is small. Hence `thick`: at least 32 columns.
+In a depthwise convolution the products have an inner dimension of 1: a multiplication is enough.
 
-Changed: Geometry.windows, columns, weights; convolve, convolve_weight, convolve_input.
-New: Geometry.split.
-Try: 3 channels instead of 64 in x, w and nine(), and rows.split = True. How far apart are the three
-ways now?
+Changed: Geometry, convolve_input.
+Try: a stride of 3 for `line`. Which elements of the kernel add to which of the three pictures?
 """
 
 import functools
@@ -86,6 +85,14 @@ class Geometry:
         self.row = math.prod(self.out[1:])  # positions in a row of the output
         thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
         self.split = stride[0] == 1 and thick
+        # Of each element of each kernel row: the turn and the step of p * stride + k * dilation.
+        found = [
+            [divmod(a * d, s) for a, d, s in zip(k, dilation, stride, strict=True)]
+            for k in np.ndindex(*self.kernel)
+        ]
+        found = [(tuple(turn for _, turn in k), [step for step, _ in k]) for k in found]
+        rows = len(found) // self.kernel[0]
+        self.steps = [found[i : i + rows] for i in range(0, len(found), rows)]
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -185,22 +192,56 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
+    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p].
+
+    A product gives what each p adds for each k. With stride 1, that is added at a distance of k *
+    dilation. If the rows of g are filled up with zeros to the length of those of gx, this is one
+    addition of flat arrays, many times as fast as one of parts of rows. With stride s, gx consists
+    of s pictures in each dimension that take turns: for s = 2 its even and its odd elements. Each k
+    adds to one of them.
+    """
     xp = device_of(g).xp
-    o, channels, n = geo.w_shape[0], geo.x_shape[1], len(geo.kernel)
-    w = w.reshape(geo.groups, o // geo.groups, -1).swapaxes(1, 2)
+    o, c, *kernel = geo.w_shape
+    inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
+    together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
+    # For each kernel row its matrices [groups, together * C, O].
+    w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
+    w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
-    for images, rows in geo.blocks(channels * math.prod(geo.kernel)):
-        block = gx[images, :, rows.start * geo.stride[0] :]
-        parts = w @ geo.outputs(g, images, rows)
-        taken = (rows.stop - rows.start, *geo.out[1:])
-        parts = parts.reshape(*block.shape[:2], *geo.kernel, *taken)
-        for k in np.ndindex(*geo.kernel):
-            sizes = zip(map(mul, k, geo.dilation), geo.stride, taken, strict=True)
-            total = block[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
-            total += parts[(slice(None), slice(None), *k)]
+    # The zeros behind g in each dimension: as far as a kernel moves it.
+    extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
+    for images, rows in geo.blocks(inner * channels + o):
+        block = g[images, :, rows].swapaxes(0, 1)
+        # A block of whole images is written to gx, bias included; blocks of rows add up there.
+        taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
+        size = [a + b for a, b in zip(taken, extra, strict=True)]
+        wide = xp.zeros((*block.shape[:2], *size), g.dtype)
+        wide[(..., *map(slice, taken))] = block
+        block = wide
+        matrix = block.reshape(geo.groups, o // geo.groups, -1)
+        size.insert(0, block.shape[1])
+        pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
+        pictures[...] = bias[..., None] if whole else 0
+        moves = pictures.strides[-n:]
+        product, result = xp.matmul if o > geo.groups else xp.multiply, None
+        for matrices, steps in zip(w, geo.steps, strict=True):
+            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
+            parts = result.reshape(inner, channels, *block.shape[1:])
+            for part, (turn, step) in zip(parts, steps, strict=True):
+                total = pictures[turn]
+                shift = sum(map(mul, step, moves)) // g.itemsize
+                total = total.reshape(-1)[shift:]
+                total += part.reshape(-1)[: total.size]
+        # [*turns, channels, images, *size] -> [images, channels, size, turn, size, turn, ...]
+        order = [n + 1, n, *(i for d in range(n) for i in (n + 2 + d, d))]
+        ends = [a * s for a, s in zip(pictures.shape[n + 2 :], geo.stride, strict=True)]
+        block = pictures.transpose(order).reshape(-1, channels, *ends)
+        start = rows.start * geo.stride[0]
+        into = gx[images, :, start : start + ends[0]][(..., *map(slice, ends))]
+        block = block[(..., *map(slice, into.shape[2:]))]
+        into[...] = block if whole else into + block
     return xp.ascontiguousarray(gx[geo.inside])
 
 
@@ -275,60 +316,56 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     import time
 
-    from tinytorch.autograd.gradcheck import gradcheck
-    from tinytorch.core.dtype import float64
-    from tinytorch.ops.random import manual_seed, randn
+    part, picture = np.ones((64, 30, 30), np.float32), np.zeros((64, 32, 32), np.float32)
+    wide = np.zeros_like(picture)
+    wide[:, :30, :30] = part
 
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((32, 64, 34, 34)).astype(np.float32)
-    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
-    plain = (1, 1), ((0, 0), (0, 0)), (1, 1), 1
-    rows, whole = Geometry(x.shape, w.shape, *plain), Geometry(x.shape, w.shape, *plain)
-    whole.split = False
-
-    def nine(x, w):
-        y = np.zeros((len(x), 64, 32 * 32), np.float32)
-        for a, b in np.ndindex(3, 3):
-            y += w[:, :, a, b].copy() @ x[:, :, a : a + 32, b : b + 32].reshape(len(x), 64, -1)
-        return y.reshape(rows.y_shape)
-
-    def milliseconds(function):
+    def microseconds(function):
         times = []
-        for _ in range(5):
+        for _ in range(50):
             start = time.perf_counter()
             function()
             times.append(time.perf_counter() - start)
-        return min(times) * 1e3
+        return min(times) * 1e6
 
-    y = convolve(x, w, None, rows)
-    print(
-        np.allclose(y, convolve(x, w, None, whole), atol=1e-3),
-        np.allclose(y, nine(x, w), atol=1e-3),
-    )
-    # -> True True
-    print(f"nine products:  {milliseconds(lambda: nine(x, w)):.0f} ms")  # -> ...
-    print(f"one product:    {milliseconds(lambda: convolve(x, w, None, whole)):.0f} ms")  # -> ...
-    print(f"three products: {milliseconds(lambda: convolve(x, w, None, rows)):.0f} ms")  # -> ...
-    for geo in (whole, rows):
-        parts = geo.columns(x, slice(0, 1), slice(0, 32))
-        print(len(parts), parts[0].shape, geo.weights(w).shape)
-    # -> 1 (1, 1, 576, 1024) (1, 1, 64, 576)
-    # -> 3 (1, 1, 192, 1024) (3, 1, 64, 192)
+    corner, flat, moved = picture[:, 2:, 1:31], picture.reshape(-1)[65:], wide.reshape(-1)[:-65]
+    slow = microseconds(lambda: np.add(corner, part, out=corner))
+    fast = microseconds(lambda: np.add(flat, moved, out=flat))
+    print(f"rows {slow:.0f} us, flat {fast:.0f} us")  # -> ...
+    print("at least twice as fast:", slow > 2 * fast)  # -> at least twice as fast: True
 
-    # A signal: its windows are slices of it, one for each element of the kernel.
-    line = Geometry((1, 32, 10), (5, 32, 3), (1,), ((0, 0),), (1,), 1)
-    signal = rng.standard_normal((1, 32, 10))
-    parts = line.columns(signal, slice(0, 1), slice(0, 8))
-    print(len(parts), "parts, no copy:", all(np.shares_memory(part, signal) for part in parts))
-    # -> 3 parts, no copy: True
+    other = np.zeros_like(picture)
+    other.reshape(-1)[65:] += moved
+    print("the same place:", np.array_equal(other[:, 2:, 1:31], part), other.sum() == part.sum())
+    # -> the same place: True True
 
-    manual_seed(0)
-    x = randn(2, 64, 4, 3, dtype=float64, requires_grad=True)
-    w = (randn(2, 32, 2, 2, dtype=float64) / 8).requires_grad_()
-    b = randn(2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 64, 4, 3), (2, 32, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+    # The turn and the step of each k: stride 2, dilation 1, three elements.
+    plain = ((0, 0),), (1,), 1
+    line = Geometry((1, 1, 7), (1, 1, 3), (2,), *plain)
+    print([(turn, step) for row in line.steps for turn, step in row])
+    # -> [((0,), [0]), ((1,), [0]), ((0,), [1])]
+    print(convolve_input(np.ones((1, 1, 3)), np.array([[[1.0, 2.0, 4.0]]]), None, line)[0, 0])
+    # -> [1. 2. 5. 2. 5. 2. 4.]
 
-    def conv(x, w, b):
-        return Convolution.apply(x, w, b, geo)
-
-    print(geo.split, gradcheck(conv, (x, w, b)))  # -> True True
+    # <g, conv(x, w)> = <conv_input(g, w), x> (step conv03), in many geometries.
+    rng = np.random.default_rng(0)
+    worst = 0
+    usual = BLOCK
+    for stride, dilation, padding, groups, out in np.ndindex(3, 2, 2, 3, 2):
+        channels, outputs = (6, 3 * groups + 3) if out else (6, groups + 1)
+        x_shape, w_shape = (3, channels, 9, 8), (outputs, channels // (groups + 1), 3, 2)
+        pads, stride, dilation = (
+            ((padding, 1),) * 2,
+            (stride + 1, 1 + stride // 2),
+            (dilation + 1, 1),
+        )
+        geo = Geometry(x_shape, w_shape, stride, pads, dilation, groups + 1)
+        x, w = rng.standard_normal(x_shape), rng.standard_normal(w_shape)
+        g = rng.standard_normal(geo.y_shape)
+        BLOCK = (usual, 50)[out]
+        by_y, by_x = (
+            (convolve(x, w, None, geo) * g).sum(),
+            (convolve_input(g, w, None, geo) * x).sum(),
+        )
+        worst = max(worst, abs(by_y - by_x))
+    print("72 geometries:", worst < 1e-9)  # -> 72 geometries: True

@@ -1,37 +1,31 @@
-"""Step conv12: The gradient of the input by flat additions
+"""Step conv12: Small pictures side by side
 
-The gradient of the input takes twice as long as the convolution, though its products are the same
-size. The additions are slow: nine times, a part of 30 x 30 is added to a picture of 32 x 32. Its
-rows are not neighbours in memory, so NumPy starts anew for each row of 30 numbers, and spends more
-time on starting than on adding. An addition of two flat arrays has one start. The simple form is
-the loop that this step removes; the new one gives the same numbers, only faster.
+The last layers of a network have many channels and small pictures: 512 of 4 x 4. Each picture of
+the batch is a product of its own, [512, 4608] @ [4608, 16]. A library for products is slow with 16
+columns: it reads the 2.4 million weights for every picture. And the gradient of the weights is
+worse: for each picture a matrix of 2.4 million numbers from 16 columns, which are then added up.
 
-Fill each row of g up with zeros to the length of a row of x, and g with rows of zeros to its
-height. Then a move by (i, j) is a move of the flat array by i * width + j places:
+So put the pictures of a block side by side: one product [4608, 16 * images]. In the matrix the
+images must come after the kernel and beside the positions, so the dimension of the images is moved
+before the copy, and the outputs are a transposed view to write to.
 
-    g =  a b 0     moved by (1, 1):     . . .          flat:  a b 0 c d 0 0 0 0
-         c d 0                          . a b                 . . . . a b 0 c d
-         0 0 0                          . c d
+In conv_input the images come last. An addition to a part of a picture then runs along all images of
+a place, and has few starts. Filling up with zeros as in step conv11 would turn 4 x 4 into 6 x 6:
+more than twice the work. Again nothing changes but the time.
 
-What runs over the end of a row is zeros. Some of the work is wasted (13 % here), but all of it is
-fast now.
+The trap: this is worth it up to 8 x 8 or so. Larger pictures have enough columns of their own, and
+the transposed copies would cost more than they save.
 
-With a stride of 2, part k goes to every second place. Take the even and the odd places of x as two
-pictures: in each of them the places are neighbours. Those of k are the picture k % 2, from k // 2
-on. With stride s there are s pictures for each dimension, which take turns in x; at the end they
-are put together by a transpose.
-
-In a depthwise convolution the products have an inner dimension of 1: a multiplication is enough.
-
-Changed: Geometry, convolve_input.
-Try: a stride of 3 for `line`. Which elements of the kernel add to which of the three pictures?
+Changed: Geometry, columns, outputs; convolve, convolve_weight, convolve_input. Step winograd07
+resumes them, after a form with fewer multiplications.
+Try: x of [8, 64, 34, 34], and joined.joined = True with joined.split = False. Which form is faster?
 """
 
 import functools
 import importlib
 import math
 from collections.abc import Iterator
-from operator import mul
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -60,6 +54,7 @@ class Geometry:
     split: with stride 1 the windows have no first kernel dimension. Kernel row i needs the columns
         from input row i * dilation on, so that one copy serves all kernel rows, each with a product
         of its own. With few channels these would be too thin.
+    joined: images with few positions are put side by side in one matrix.
     """
 
     def __init__(
@@ -83,8 +78,9 @@ class Geometry:
         self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
         self.row = math.prod(self.out[1:])  # positions in a row of the output
+        self.joined = self.out[0] * self.row <= 64
         thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
-        self.split = stride[0] == 1 and thick
+        self.split = stride[0] == 1 and thick and not self.joined
         # Of each element of each kernel row: the turn and the step of p * stride + k * dilation.
         found = [
             [divmod(a * d, s) for a, d, s in zip(k, dilation, stride, strict=True)]
@@ -129,18 +125,23 @@ class Geometry:
         if dims:
             height_in = x.shape[2] if self.split else height
             x = self.windows(x, dims, (height_in, *self.out[1:]))
+        if self.joined:
+            x = device_of(x).xp.moveaxis(x, 0, 1 + dims)
         thickness = self.w_shape[1] * math.prod(self.kernel[-dims:] if dims else ())
-        matrices = x.reshape(x.shape[0], self.groups, thickness, -1)
+        n = 1 if self.joined else x.shape[0]
+        matrices = x.reshape(n, self.groups, thickness, x.size // (n * self.groups * thickness))
         if not self.split:
             return [matrices]
         starts = [i * self.dilation[0] * self.row for i in range(self.kernel[0])]
         return [matrices[..., start : start + height * self.row] for start in starts]
 
     def outputs(self, y: Any, images: slice, rows: slice) -> Any:
-        """A view of a block of y as [images, groups, O, positions]."""
+        """A view of a block of y as [images, groups, O, positions]; [1, groups, O, images,
+        positions] where images are joined."""
         n, o = self.y_shape[:2]
         y = y.reshape(n, self.groups, o // self.groups, self.out[0] * self.row)
-        return y[images, ..., rows.start * self.row : rows.stop * self.row]
+        y = y[images, ..., rows.start * self.row : rows.stop * self.row]
+        return y.transpose(1, 2, 0, 3)[None] if self.joined else y
 
     def weights(self, w: Any) -> Any:
         """w as matrices [kernel rows or 1, groups, O, C * kernel], for the matrices of columns."""
@@ -166,10 +167,12 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.matmul(w[0], parts[0], out=block)
+        total = xp.matmul(w[0], parts[0], out=None if geo.joined else block)
         total += bias
         for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
+        if geo.joined:
+            block[...] = total.reshape(block.shape)
     return y
 
 
@@ -182,7 +185,8 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     gw = xp.zeros((parts, geo.groups, thickness, o // geo.groups), x.dtype)
     x = geo.pad(x)
     for images, rows in geo.blocks(sum(gw.shape[2:])):
-        block = geo.outputs(g, images, rows).swapaxes(2, 3)
+        block = geo.outputs(g, images, rows)
+        block = block.reshape(*block.shape[:3], -1).swapaxes(2, 3)
         if geo.split:  # one copy for the products of all kernel rows
             block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
@@ -194,11 +198,11 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p].
 
-    A product gives what each p adds for each k. With stride 1, that is added at a distance of k *
-    dilation. If the rows of g are filled up with zeros to the length of those of gx, this is one
-    addition of flat arrays, many times as fast as one of parts of rows. With stride s, gx consists
-    of s pictures in each dimension that take turns: for s = 2 its even and its odd elements. Each k
-    adds to one of them.
+    A product gives what each p adds for each k. With stride 1, that is added at a distance of
+    k * dilation. If the rows of g are filled up with zeros to the length of those of gx, this is
+    one addition of flat arrays, many times as fast as one of parts of rows. It does not pay for
+    small pictures. With stride s, gx consists of s pictures in each dimension that take turns: for
+    s = 2 its even and its odd elements. Each k adds to one of them.
     """
     xp = device_of(g).xp
     o, c, *kernel = geo.w_shape
@@ -212,16 +216,18 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     gx[...] = bias
     # The zeros behind g in each dimension: as far as a kernel moves it.
     extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
+    place = n + 1 if geo.joined else 1  # of the images among the dimensions
     for images, rows in geo.blocks(inner * channels + o):
-        block = g[images, :, rows].swapaxes(0, 1)
+        block = xp.moveaxis(g[images, :, rows], 0, place)
         # A block of whole images is written to gx, bias included; blocks of rows add up there.
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
         size = [a + b for a, b in zip(taken, extra, strict=True)]
-        wide = xp.zeros((*block.shape[:2], *size), g.dtype)
-        wide[(..., *map(slice, taken))] = block
-        block = wide
+        if not geo.joined:
+            wide = xp.zeros((*block.shape[:2], *size), g.dtype)
+            wide[(..., *map(slice, taken))] = block
+            block = wide
         matrix = block.reshape(geo.groups, o // geo.groups, -1)
-        size.insert(0, block.shape[1])
+        size.insert(place - 1, block.shape[place])
         pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
         pictures[...] = bias[..., None] if whole else 0
         moves = pictures.strides[-n:]
@@ -231,10 +237,15 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
             parts = result.reshape(inner, channels, *block.shape[1:])
             for part, (turn, step) in zip(parts, steps, strict=True):
                 total = pictures[turn]
-                shift = sum(map(mul, step, moves)) // g.itemsize
-                total = total.reshape(-1)[shift:]
-                total += part.reshape(-1)[: total.size]
+                if geo.joined:
+                    total = total[(slice(None), *map(slice, step, map(add, step, taken)))]
+                else:
+                    shift = sum(map(mul, step, moves)) // g.itemsize
+                    total = total.reshape(-1)[shift:]
+                    part = part.reshape(-1)[: total.size]
+                total += part
         # [*turns, channels, images, *size] -> [images, channels, size, turn, size, turn, ...]
+        pictures = xp.moveaxis(pictures, n + place, n + 1)
         order = [n + 1, n, *(i for d in range(n) for i in (n + 2 + d, d))]
         ends = [a * s for a, s in zip(pictures.shape[n + 2 :], geo.stride, strict=True)]
         block = pictures.transpose(order).reshape(-1, channels, *ends)
@@ -249,6 +260,7 @@ class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
 
     saves = 0, 1
+    whole = True
 
     def name(ctx) -> str:
         return "ConvolutionBackward0"
@@ -316,56 +328,55 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     import time
 
-    part, picture = np.ones((64, 30, 30), np.float32), np.zeros((64, 32, 32), np.float32)
-    wide = np.zeros_like(picture)
-    wide[:, :30, :30] = part
+    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.ops.random import manual_seed, randn
 
-    def microseconds(function):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 256, 6, 6)).astype(np.float32)
+    w = rng.standard_normal((256, 256, 3, 3)).astype(np.float32)
+    plain = (1, 1), ((0, 0), (0, 0)), (1, 1), 1
+    joined, single = Geometry(x.shape, w.shape, *plain), Geometry(x.shape, w.shape, *plain)
+    single.joined = False
+    g = rng.standard_normal(joined.y_shape).astype(np.float32)
+
+    def milliseconds(function):
         times = []
-        for _ in range(50):
+        for _ in range(3):
             start = time.perf_counter()
             function()
             times.append(time.perf_counter() - start)
-        return min(times) * 1e6
+        return min(times) * 1e3
 
-    corner, flat, moved = picture[:, 2:, 1:31], picture.reshape(-1)[65:], wide.reshape(-1)[:-65]
-    slow = microseconds(lambda: np.add(corner, part, out=corner))
-    fast = microseconds(lambda: np.add(flat, moved, out=flat))
-    print(f"rows {slow:.0f} us, flat {fast:.0f} us")  # -> ...
-    print("at least twice as fast:", slow > 2 * fast)  # -> at least twice as fast: True
-
-    other = np.zeros_like(picture)
-    other.reshape(-1)[65:] += moved
-    print("the same place:", np.array_equal(other[:, 2:, 1:31], part), other.sum() == part.sum())
-    # -> the same place: True True
-
-    # The turn and the step of each k: stride 2, dilation 1, three elements.
-    plain = ((0, 0),), (1,), 1
-    line = Geometry((1, 1, 7), (1, 1, 3), (2,), *plain)
-    print([(turn, step) for row in line.steps for turn, step in row])
-    # -> [((0,), [0]), ((1,), [0]), ((0,), [1])]
-    print(convolve_input(np.ones((1, 1, 3)), np.array([[[1.0, 2.0, 4.0]]]), None, line)[0, 0])
-    # -> [1. 2. 5. 2. 5. 2. 4.]
-
-    # <g, conv(x, w)> = <conv_input(g, w), x> (step conv04), in many geometries.
-    rng = np.random.default_rng(0)
-    worst = 0
-    usual = BLOCK
-    for stride, dilation, padding, groups, out in np.ndindex(3, 2, 2, 3, 2):
-        channels, outputs = (6, 3 * groups + 3) if out else (6, groups + 1)
-        x_shape, w_shape = (3, channels, 9, 8), (outputs, channels // (groups + 1), 3, 2)
-        pads, stride, dilation = (
-            ((padding, 1),) * 2,
-            (stride + 1, 1 + stride // 2),
-            (dilation + 1, 1),
+    def ways(geo):
+        return (
+            lambda: convolve(x, w, None, geo),
+            lambda: convolve_weight(x, g, geo),
+            lambda: convolve_input(g, w, None, geo),
         )
-        geo = Geometry(x_shape, w_shape, stride, pads, dilation, groups + 1)
-        x, w = rng.standard_normal(x_shape), rng.standard_normal(w_shape)
-        g = rng.standard_normal(geo.y_shape)
-        BLOCK = (usual, 50)[out]
-        by_y, by_x = (
-            (convolve(x, w, None, geo) * g).sum(),
-            (convolve_input(g, w, None, geo) * x).sum(),
+
+    for name, one, many in zip(("y", "gw", "gx"), ways(single), ways(joined), strict=True):
+        same = np.allclose(one(), many(), rtol=1e-3, atol=1e-2)
+        print(
+            f"{name}: each {milliseconds(one):.0f} ms, side by side {milliseconds(many):.0f} ms",
+            same,
         )
-        worst = max(worst, abs(by_y - by_x))
-    print("72 geometries:", worst < 1e-9)  # -> 72 geometries: True
+    # -> ...True
+    # -> ...True
+    # -> ...True
+    block = slice(0, 3), slice(0, 4)
+    print(single.columns(x, *block)[0].shape, joined.columns(x, *block)[0].shape)
+    # -> (3, 1, 2304, 16) (1, 1, 2304, 48)
+
+    manual_seed(0)
+    x = randn(3, 4, 4, 3, dtype=float64, requires_grad=True)
+    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
+    b = randn(6, dtype=float64, requires_grad=True)
+    for size in (2, 20):
+        geo = Geometry((3, 4, 4, 3 * size), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+        inputs = randn(3, 4, 4, 3 * size, dtype=float64, requires_grad=True), w, b
+        print(
+            geo.joined, gradcheck(lambda x, w, b, geo=geo: Convolution.apply(x, w, b, geo), inputs)
+        )
+    # -> True True
+    # -> False True

@@ -1,7 +1,7 @@
 """Step convcode01: A convolution in C: seven loops
 
 A graph has convolutions as operations (step tracer32), and the compiler leaves them to the array
-library: eager copies windows of the input into large matrices and multiplies those (step conv02).
+library: eager copies windows of the input into large matrices and multiplies those (step conv01).
 The copies take time, and the products do not know the sizes in advance. What does a convolution
 take that is written in C, with all sizes as constants? The formula is seven loops:
 

@@ -6,7 +6,7 @@ in memory. In attention, queries and keys are parts of one array, with the heads
 copies them before it multiplies, as it does with other such views.
 
 A function that is written for one product can read any view. An element of a view is found by its
-offset and strides (step storage01), and these are constants:
+offset and strides (step 69a), and these are constants:
 
     x[row, term]  is  in0[offset + row * ROW + term * ROW_TERM]
 

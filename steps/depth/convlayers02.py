@@ -2,14 +2,14 @@
 
 The functions under PyTorch's names. Skim them: conv1d, conv2d and conv3d differ in the number of
 dimensions, so that one function makes them, each with its name and its text. The transposed
-convolution is ConvolutionInput of step conv09 behind the checks of step convlayers01, and "same"
+convolution is ConvolutionInput of step conv08 behind the checks of step convlayers01, and "same"
 computes a padding.
 
     conv_transpose2d(input [N, C, H, W], weight [C, O / groups, kh, kw])  -> [N, O, H', W']
     H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding
 
 The weight is that of the convolution whose gradient this is: the outputs of that convolution are
-the inputs here. Several sizes have the same number of windows (step conv09), and output_padding
+the inputs here. Several sizes have the same number of windows (step conv08), and output_padding
 chooses one of them.
 
 "same": dilation (kernel - 1) zeros keep the size; if their number is odd, one more comes after the

@@ -1,23 +1,20 @@
-"""Step convlayers03: The layer Conv2d
+"""Step convlayers03: Conv2d in the package's dress
 
-A layer holds the weights and remembers how they are used: Conv2d(1, 16, 3) makes a weight of [16,
-1, 3, 3] and a bias of [16].
+Step 50c built Conv2d. Here it is made by `layer`, which makes the class for a number of dimensions;
+step convlayers04 makes the others with it.
 
 How large should the numbers be at the start? An output is a sum of n = C * kh * kw products. As in
 Linear (step layers01), each weight is drawn from [-b, b) with b = 1 / sqrt(n). With groups, n
 counts the C / groups channels that one output sees. The weights are drawn before the bias, so that
 the same seed gives PyTorch's numbers where the generators agree.
 
-Now a network that knows which pixels are neighbours can read the digits. A number after the first
-layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its receptive
-field. At the end the largest number of each channel is taken over all places: whether something was
-found, wherever it is. Moved by one pixel, the linear classifier of step conv01 fell from 89 % to 29
-%; this network falls from 95 % to 93 %.
+A number after the first layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third
+on 7 x 7: its receptive field. The demo's network takes the largest number of each channel over all
+places. Moved by one pixel, a linear classifier falls from 89 % to 29 % of the digits; this network
+falls from 95 % to 93 %.
 
 The trap: Conv2d(8, 8, 3) on pictures that were read as [N, H, W]. PyTorch takes that for one
 picture with N channels. Batches of grey pictures need a dimension of size 1: unsqueeze(1).
-
-`layer` makes the class for a number of dimensions; step convlayers04 makes the others with it.
 
 New: ConvLayer, layer; Conv2d.
 Try: Flatten and a Linear layer of all places at the end, in place of amax. How much is lost then?

@@ -1,24 +1,12 @@
-"""Step dataset02: Dataset: an item by its index
+"""Step dataset02: Dataset and TensorDataset in the package's dress
 
-So far the loops have held all data in one tensor and cut it up by hand. A million pictures of 64 x
-64 pixels are 15 GiB of float32, more than many computers have, and real data is a folder of files.
-And the cutting mixes questions that have nothing to do with each other. Each gets an answer of its
-own:
+Step 47a built them: a data set has __getitem__ and __len__, and says nothing about batches. Here
+Dataset is a base class that refuses what is missing, and TensorDataset checks that its tensors have
+one length.
 
-    Dataset       what is item number i, and how many are there?      (this step)
-    collate       how do 64 items become one batch?                   (step dataset03)
-    Sampler       in which order do the numbers come?                 (step loader01)
-
-A Dataset has two methods, __getitem__ and __len__. An item is made when a program asks for it: read
-from a file, cropped, or, as in the demo, drawn. The dataset decides what an item consists of;
-(input, target) is usual. TensorDataset is the simplest: all data is in memory, and item i is row i
-of each tensor.
-
-Nothing else is needed, so a list is a dataset too. The trap: Python can loop over any object that
-has __getitem__. It asks for the items 0, 1, 2, ... until there is an IndexError. A tensor raises
-one past its end. A dataset that computes its items may not, and a loop over it never ends.
-
-(torch.utils.data.Dataset and TensorDataset are the same.)
+A list is a dataset too. The trap: Python can loop over any object that has __getitem__. It asks for
+the items 0, 1, 2, ... until there is an IndexError. A tensor raises one past its end. A dataset
+that computes its items may not, and a loop over it never ends.
 
 Moved: step dataset01, to tinytorch/threads.py. New: Dataset, TensorDataset.
 Try: let Stars raise an IndexError from item 1000 on, and count what `for item in stars` gives.

@@ -1,25 +1,14 @@
-"""Step dataset03: Collating: items become a batch
+"""Step dataset03: Collating in the package's dress: tuples and numbers
 
-A dataset gives one item after the other. A network that takes one picture at a time needs a product
-of matrices for each: for 64 pictures, the demo's layer takes many times as long as with one product
-for all of them. So 64 items have to become one batch:
-
-    item 0    image [8, 8]    label 3
-    item 1    image [8, 8]    label 7        ->    images [64, 8, 8],  labels [64]
-    ...
-
-Items are the rows of this table, and the network wants its columns. In Python that is
-`zip(*items)`. A column of tensors is stacked along a new first dimension, a column of numbers
-becomes a tensor, and a column of tuples is a table again: the function calls itself. This is called
-collating.
+Step 47b built default_collate, which stacks. Here it takes what an item may be: a column of tensors
+is stacked along a new first dimension, a column of numbers becomes a tensor, and a column of tuples
+is a table again: the function calls itself.
 
 Items that do not fit are refused: two images of different sizes do not make a batch, and None is
 not a number. Such items need a function of your own (step loader11).
 
 The trap: a float of Python has 64 bits, and becomes float64, as in PyTorch. A target that is
 compared with the output of a float32 network should be np.float32 or a tensor (step dataset05).
-
-(torch.utils.data.default_collate is the same.)
 
 New: default_collate.
 Try: collate [data[0]], a batch of one item.

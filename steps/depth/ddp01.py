@@ -1,28 +1,13 @@
-"""Step ddp01: Gradients averaged: two processes equal one with twice the batch
+"""Step ddp01: Averaged gradients, with process groups
 
-Data parallelism divides the batch. Each process has the whole network and a share of the samples,
-and computes the gradient of the mean loss of its share. If each then moves its weights by its own
-gradient, the networks drift apart: the demo trains two copies on two halves, and soon no weight is
-the same.
-
-The loss of the whole batch is a mean over its samples, and so is the gradient:
-
-    g = 1/B sum_i g_i = 1/2 (2/B sum of the first half  +  2/B sum of the second)
-      = the mean of the two processes' gradients
-
-One all_reduce for each gradient (step group01) makes the sum, one division the mean. All processes
-get the same numbers, so weights that were equal stay equal, and nothing else has to be sent: also
-the optimizer's state stays equal.
-
-The demo trains a network in one process and with average_gradients in two and in four, with the
-batch divided: the losses and the weights agree to rounding.
+Step 95a averaged the gradients of two ranks, and they equal one with the whole batch. Here
+average_gradients uses the process groups of the run group. The demo trains a network in one process
+and in two and in four, with the batch divided: the losses and the weights agree to rounding.
 
 The trap: the mean of means is the mean only if the shares are equally large. With shares of 3 and 1
 samples, the single one counts three times as much as each of the others.
 
-(PyTorch's tutorial has the same function. The next steps build DistributedDataParallel.)
-
-New: average_gradients.
+Changed: average_gradients.
 Try: forget the division. Adam hardly notices: why? Then take SGD instead.
 """
 

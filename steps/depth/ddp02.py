@@ -1,18 +1,13 @@
-"""Step ddp02: DistributedDataParallel: one start, and hooks that average
+"""Step ddp02: DistributedDataParallel in the package's dress
 
-average_gradients of step ddp01 relies on two things that are not checked. All processes must have
-drawn the same first weights: with seeds of their own they differ, and equal gradients keep them
-different for ever. And the call must not be forgotten, between backward and the step.
-
-A wrapper around the network does both:
+Step 95b built the wrapper: one broadcast at the start, and hooks that average. Here it also sends
+the buffers before each call, since BatchNorm's statistics are not parameters, and drift:
 
     at the start     broadcast the parameters and buffers of rank 0
     each call        broadcast the buffers: BatchNorm's statistics are not parameters, they drift
     each gradient    a hook on the leaf (step engine09) averages it as soon as it is complete
 
-The program of one process stays as it is, apart from one line: model = DistributedDataParallel(
-model). The names in its state_dict begin with "module.", as PyTorch's do; save model.module to do
-without.
+The names in its state_dict begin with "module.", as PyTorch's do; save model.module to do without.
 
 The trap: rank 0 is special only at the start and for buffers. If a program changes the weights in
 rank 0 later (loads a file, clips them), nothing sends the change to the others.

@@ -1,21 +1,9 @@
-"""Step ddp04: Buckets: many gradients in one message
+"""Step ddp04: Buckets in the package's dress
 
-The wrapper of step ddp02 sends each gradient alone. A network of 12 small layers sends 24 messages
-for each batch, and a message has a price, however short it is: between two processes of one machine
-an all_reduce of 4 bytes took 7 us when this was written, one of 1,024 bytes 7.5, and one of a
-megabyte 250. Between machines the price is ten times as high, and it grows with their number.
-
-So gradients are laid one behind the other in one array, a bucket, and this is sent:
-
-    flat      | weight 0 ......... | bias 0 | weight 1 ......... | bias 1 | ...
-    views       views[0]             [1]      [2]                  [3]        parameters' shapes
-
-A gradient that is complete is copied to its place, and divided by the number of processes on the
-way: that costs no extra pass, and the sum of float16 numbers cannot overflow where the mean does
-not. After the message, .grad is the view: nothing is copied back.
-
-Why not one bucket for all? The next step sends a bucket while others are still being filled. So a
-bucket is full at 25 MiB. And one array has one type and one device, so each type has its own.
+Step 95c built buckets: gradients one behind the other in one array, and one message for all. Here a
+gradient is divided by the number of processes on its way into the bucket: that costs no extra pass,
+and the sum of float16 numbers cannot overflow where the mean does not. After the message, .grad is
+the view: nothing is copied back. A bucket is full at 25 MiB, and each type has its own.
 
 The trap: if the processes divide their parameters differently, they add what does not belong
 together. The order is that of module.parameters(), equal in all.

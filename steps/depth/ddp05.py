@@ -1,17 +1,8 @@
-"""Step ddp05: Sending while backward still runs
+"""Step ddp05: Overlap in the package's dress
 
-In step ddp04 all processes compute, then all send, then all go on: while the wires work, nothing
-computes, and while backward runs, the wires are idle. But the gradients of the last layer are
-complete when backward has hardly begun. They can travel while the others are computed:
-
-    step ddp04    forward | backward ................ | send 3 | send 2 | send 1 | step
-    now         forward | backward ................          |   wait | step
-                              send 3 | send 2 |        send 1 |
-
-With async_op=True, all_reduce begins a message and returns at once (step group03); `finish` waits
-for all of them. So buckets are filled in the order in which gradients come, the last layer first,
-and each is sent when it is full. The first bucket is smaller than the others, so that something is
-on its way early.
+Step 95d built it: a bucket is sent when it is full, while backward still runs. Here `finish` waits
+for all messages, and the first bucket is smaller than the others, so that something is on its way
+early.
 
 The trap: messages are told apart by their order only. If bucket 2 is complete before bucket 1 in
 one process (a branch was taken, a layer was used in another order), it has to wait: all processes

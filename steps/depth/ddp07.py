@@ -1,12 +1,6 @@
-"""Step ddp07: no_sync: gradients that add up before they are sent
+"""Step ddp07: no_sync in the package's dress
 
-A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
-14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
-send four times as much. The result is right, only late, so the waste is easy to miss.
-
-    with ddp.no_sync():
-        loss(ddp(first)).backward()          own gradients, in .grad
-    loss(ddp(second)).backward()             added to them; then the sums are averaged
+Step 95e built no_sync: gradients add up over several parts of a batch before they are sent.
 
 no_sync sets a switch. The call looks at it and notes for the backward pass that belongs to it
 whether gradients are to be averaged (`reducing`). So the call has to be inside, not only backward.

@@ -1,6 +1,6 @@
 """Step distribution08: A network that draws: the variational autoencoder
 
-The autoencoder of step init08 turns an image into a few numbers, its code, and the code into the
+The autoencoder of step 54b turns an image into a few numbers, its code, and the code into the
 image again. Can it draw new ones? Take a code at random: the decoder gives a smudge. It was
 trained at 1,437 points of the plane of codes and nowhere in between.
 

@@ -1,28 +1,16 @@
-"""Step einsum01: A product whose dimensions have names
+"""Step einsum01: contract, the core of einsum, in the package's dress
 
-A later stage compares vectors, each query with each key, for each sample of a batch and in several
-ways at once, called heads: q is [batch, head, query, d], k is [batch, head, key, d]. For `@` the
-last dimension of one has to meet the last but one of the other. So k must be transposed, and if the
-heads stand elsewhere, both are permuted. Positions become a puzzle. With names there is nothing to
-solve:
+Step 72f built einsum for two operands: each letter is of one of four kinds (batch, left, inner,
+right), and sorted by kind every product is a matrix product. The package divides this in two.
+`contract` takes two tensors and their names, and returns a tensor and its names; einsum, the next
+step, is a loop of it over any number of operands.
 
-    q "bhqd",  k "bhkd"  ->  "bhqk"         d is in both and not in the result: summed over
-
-This is Einstein's notation. It looks like a loop over all names, b h q k d. But each name in a
-product of two tensors is of one of four kinds:
-
-    batch   in both, and kept           left    only in the first
-    inner   in both, and not kept       right   only in the second
-
-Sort the dimensions by kind, merge those of left, of inner and of right, and you have
-[batch..., left, inner] times [batch..., inner, right]. That is a matrix product, which is fast and
-has its gradient already. Afterwards left and right are taken apart again. (NumPy's einsum is the
-loop, unless it is told otherwise; the demo measures it.)
+permute_and_group sorts the dimensions of one operand by kind and merges those of one kind.
 
 The trap: the result has the order batch, left, right, whatever you wished. contract returns its
 names together with the result.
 
-Changed: a new module, einsum.py, begins. New: permute_and_group, contract.
+New: permute_and_group, contract.
 Try: leave `permute` out of permute_and_group. Which of the products still work?
 """
 

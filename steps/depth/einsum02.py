@@ -1,12 +1,9 @@
-"""Step einsum02: einsum, one notation for all products
+"""Step einsum02: einsum for any number of operands
 
-contract takes two tensors, and gives its result in an order of its own. What one wants to write is
-the whole formula, for any number of tensors:
+contract takes two tensors, and gives its result in an order of its own. einsum takes the equation
+of step 72f for any number of tensors:
 
-    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
     einsum("ij,jk,kl->il", a, b, c)     three of them in a row
-    einsum("ij->j", a)                  what the output does not name is summed over
-    einsum("ij->ji", a)                 nothing is summed: a transpose
 
 The operands are contracted from left to right. A name must not be summed away while a later operand
 still needs it, so contract keeps what the output has, and all names that come later. At the end

@@ -17,7 +17,7 @@ The trap: the digits of step einsum05. "i1" would be a name that stands for hidd
 digits are refused like any other sign.
 
 The operands may come as one list, as PyTorch allows. And their types have to be equal, as in every
-product (step matmul06): check_operands asks for it.
+product (step matmul04): check_operands asks for it.
 
 Changed: read_operand, contract, einsum. Finished: einsum.py.
 Try: run the WRONG equations of the demo in step einsum05.

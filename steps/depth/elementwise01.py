@@ -1,29 +1,22 @@
-"""Step elementwise01: A table makes classes
+"""Step elementwise01: The table of operations in the package's dress
 
-The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages are not
-in it yet. Each was a class of ten lines, and only two of them were specific to the function: a
-formula and a derivative. Dozens of functions are to come. So each function becomes a line of a
-table, with these two formulas, and the table makes the classes:
+Step 72a built it: a line of a table has a name, a formula and a derivative, and the table makes the
+class and the method. Here it gets the package's form. The formulas take `xp`, the array library:
+NumPy, CuPy, or the class Tensor where the gradient is to be differentiated again (step 33). So one
+line gives derivatives of all orders on all devices. In the derivative of sin, xp.cos is np.cos for
+arrays; for Tensors it is the method Tensor.cos, which the table has attached.
 
     name   formula        derivative times g      computed from
     exp    y = e^x        g * y                   the output y
     sin    y = sin x      g * cos x               the input x
     tanh   y = tanh x     g - g * y^2             the output y
 
-A class statement calls type(name, bases, members). `unary_function` does the same: it writes
-forward and backward around the two formulas, and calls type.
-
-Why from x or from y? What a derivative needs is kept until backward. If y is enough, x may be freed
-or overwritten; if x is needed, y may be. Keeping both would cost twice the memory.
-
-In a formula, `xp` is NumPy, or the class Tensor where the gradient is to be differentiated again
-(step 33). So one line of the table gives the derivatives of all orders. In the derivative of sin,
-xp.cos is np.cos for arrays; for Tensors it is the method Tensor.cos, which the table has attached.
+unary_function calls type(name, bases, members), as a class statement does. What a derivative needs
+is declared by the choice of `from_x` or `from_y`: only that is kept until backward.
 
 PyTorch has such a table too, derivatives.yaml, from which a program generates C++.
 
-Changed: the finished core is imported. New: unary_function, unary; exp, log, sqrt, sin, cos, tanh,
-sigmoid.
+Changed: unary; exp, sqrt, sin, cos, tanh. New: unary_function; log, sigmoid.
 Try: give exp its derivative as from_x, not from_y, and see which lines of the demo notice.
 """
 

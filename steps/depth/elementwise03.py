@@ -1,13 +1,8 @@
 """Step elementwise03: abs, relu, floor: derivatives at corners and jumps
 
-Some functions have no derivative at some points, but backward must return a gradient there too.
-
-    abs    a corner at 0      the slopes beside it are -1 and 1
-    relu   a corner at 0      0 and 1
-    floor  a staircase        flat between its steps, and at a step there is a jump
-
-At a corner, every number between the two slopes is a valid choice; it is called a subgradient.
-PyTorch takes 0 in both cases, and so do we: g * sign(x), where sign(0) is 0, and g * (y > 0).
+Step 38c has met the corner: relu has two slopes at 0, and PyTorch takes 0. abs is the second one,
+with -1 and 1 beside it, and again 0 is taken: g * sign(x), where sign(0) is 0. What is new are
+jumps.
 
 A staircase is flat, its slope counts as 0 everywhere, and nothing has to be saved. Such functions
 have a base class of their own, `Staircase`; a line of the table without a derivative becomes a

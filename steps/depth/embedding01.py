@@ -1,15 +1,9 @@
-"""Step embedding01: Embedding: a word is a row
+"""Step embedding01: embedding as a product with one-hot rows
 
-A network computes with numbers, and a text has words. Numbering the words is not enough: word 7 is
-not seven times word 1, and not between 6 and 8. As the input of a network, a word can be written
-as a vector with a single 1, the one-hot vector. Then a linear layer gives every word numbers of
-its own:
+Step 55b built the embedding, a table with a row for each letter. That it is a linear layer can be
+seen if each number is written as a vector with a single 1:
 
     [0 0 1 0] @ W  =  row 2 of W                words [...] -> one-hot [..., n] -> rows [..., d]
-
-So the matrix W is a table: row i is what the network knows about word i. The rows are parameters,
-and are learned like all others. Words that are used in the same way get similar rows: the table
-gives each word a place in a space, and is called an embedding.
 
 The gradient of W is one_hot^T G, where G is the gradient of the result. Each row of G is added to
 the row of W that was used at its place: a word that occurs twice gets two gradients, and the row of

@@ -1,8 +1,9 @@
-"""Step embedding02: Embedding: rows are picked
+"""Step embedding02: Embedding in the package's dress: rows are picked
 
-Step embedding01 multiplies with zeros. With 5,000 words, 4,999 of 5,000 products are with 0, and
-the one- hot matrix of a text is far larger than the text. The result is known in advance: row i. So
-pick it.
+With 5,000 words, 4,999 of 5,000 products of step embedding01 are with 0. Step 55b picked the rows,
+by an index. Here this is a node of its own, with a check: words are numbers from 0 on. Python's -1
+for the last one is refused, as in PyTorch: a negative word is a mistake, often a padding that was
+meant to be ignored (the next step).
 
     forward     y_k = W[i_k]
     backward    dL/dW = 0, then dL/dW[i_k] += dL/dy_k for each place k
@@ -10,9 +11,6 @@ pick it.
 The trap is the +=. NumPy's `gradient[rows] += g` reads all rows first, adds, and writes: if a row
 occurs twice, one of its gradients is lost, without an error. AddIndex (step indexing05) adds all of
 them up, and is a Function, so the gradient can be differentiated again.
-
-Words are numbers from 0 on. Python's -1 for the last one is refused here, as in PyTorch: a
-negative word is a mistake, often a padding that was meant to be ignored (the next step).
 
 PyTorch: nn.Embedding, with its numbers drawn from a normal distribution. Its node prints as
 EmbeddingBackward0.

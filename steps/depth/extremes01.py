@@ -1,27 +1,21 @@
-"""Step extremes01: The largest element, and ties
+"""Step extremes01: Maximum and minimum in the package's dress
 
-A maximum is a reduction too, but it depends on one of its inputs only. Move the largest element a
-little, and the maximum moves with it. Move any other, and nothing happens:
+Step 38d built amax: the gradient goes to the largest element, and k equal ones get 1/k each. Here
+it is a Reduction (step reduce01), for any dimensions, types and devices. Amin differs from Amax in
+one word: method = "min".
 
-    y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
-
-Backward finds the place by a comparison: x == y, with y spread back into a shape that fits x (step
-reduce01). So x and y are kept, and no index.
-
-The trap is a tie. If two elements are largest, raising either raises the maximum, but lowering
-either does nothing: there is no derivative. A gradient of 1 for both would count the maximum twice.
-So k equal elements get 1/k each: `found` is divided by how many were found, along the same
-dimensions. (PyTorch's amax does the same. Step extremes04's max, along a dimension, will choose one
-of them.)
-
-Amin differs from Amax in one word: method = "min".
+Backward finds the places by a comparison: x == y, with y spread back into a shape that fits x. So x
+and y are kept, and no index.
 
 (found.sum takes axis and keepdims, NumPy's words, as the formula runs on arrays and on Tensors. The
 dtype keeps the count of float32 gradients in float32.)
 
+The trap is a tie. A gradient of 1 for each of k would count the maximum k times. (Step extremes04's
+max, along a dimension, will choose one of them.)
+
 `saves = 0, ~0` declares what is kept: argument 0, and the result (step node02).
 
-Changed: the reductions of step reduce09 are imported. New: Amax, Amin, amax, amin.
+Changed: Amax, amax. New: Amin, amin.
 Try: return ctx.spread(g) * found, without dividing. Which line is wrong now?
 """
 

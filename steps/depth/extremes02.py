@@ -1,11 +1,10 @@
-"""Step extremes02: argmax and argmin
+"""Step extremes02: argmax and argmin: dimensions, nothing, ties
 
-A classifier gives a score for each class, and its answer is not the largest score but its place:
-argmax. A place is an integer. Move a score a little, and the place stays, or jumps. So no gradient
-flows, and `differentiable = False` says so. In a tie the first one counts.
+Step 38d has an argmax for one purpose, to count right answers. This one takes what PyTorch's takes.
 
 Without `dim`, the place is counted in the flattened tensor: in a [2, 3] tensor, 4 is row 1, column
-1. With keepdim, the result gets its lost dimension back with size 1, or all of them.
+1. With keepdim, the result gets its lost dimension back with size 1, or all of them. In a tie the
+first one counts.
 
 The sum of no elements is 0, but their maximum is not defined, and NumPy raises a ValueError.
 PyTorch raises an IndexError if a dimension is given, and otherwise an error that depends on the

@@ -1,15 +1,13 @@
-"""Step extremes03: Taking elements by their index, and putting them back
+"""Step extremes03: Take along a dimension, and put back: a pair
 
-argmax has found the place of the maximum in each row. To get the maximum itself, we take the
-element at that place. Its gradient goes back to the same place, and all other elements get 0.
+Step 72d has the pair gather and scatter_add. For places of maxima and of sorted elements a faster
+pair will do, as no place is taken twice: then to put is enough, and nothing has to be added.
 
     x  [[3 9 4], [8 1 8]]   at [1, 0]   ->   y  [9 8]             take
     gx [[0 g 0], [h 0 0]]   at [1, 0]   <-   g  [g h]             put into zeros
 
-The two undo each other, and each is the other's derivative: y depends on x with slope 1 where it
-was taken. So the backward of TakeAlong is PutAlong, and that of PutAlong is TakeAlong, and second
-derivatives are there without another line. Sorting will need the same pair (step sorting01).
-PyTorch's words are gather and scatter.
+The backward of TakeAlong is PutAlong, and that of PutAlong is TakeAlong, so second derivatives are
+there without another line. Sorting will need the same pair (step sorting01).
 
 NumPy's take_along_axis wants an index with as many dimensions as x. An index that lacks `dim` takes
 one element of each row: it gets the dimension for the call, and the result loses it again.

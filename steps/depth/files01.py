@@ -1,16 +1,11 @@
-"""Step files01: A tensor is a view of a storage
+"""Step files01: Writing a tensor as a view of a storage
 
-A pickle could contain the numbers of a tensor as a list, at ten bytes for each, or all as one bytes
-value, copied twice on its way. But tensors that share memory would no longer share it: a matrix and
-its transposed view would come back as two.
-
-A tensor is a way to look at memory: a size, strides, and an offset (step storage01). So PyTorch
-writes it as a call that makes a view of a storage, with this offset, size and strides, and
-requires_grad. (The empty OrderedDict in the call stands for hooks.) The storage is a persistent id:
+Step 78b read PyTorch's files: memories, and tensors that are views of them. This run also writes
+them, with the machine of the run pickle. A tensor is a call that makes a view of a storage, with
+offset, size, strides and requires_grad. (The empty OrderedDict in the call stands for hooks.) The
+storage is a persistent id:
 
     ("storage", FloatStorage, "0", "cpu", 24)        its type, key, device and number of elements
-
-Two tensors on the same memory name the same key. They share it after a load, as they do now.
 
 The price: to save a row of a large matrix is to save the whole matrix. PyTorch does the same. Save
 row.clone() instead.
@@ -18,7 +13,7 @@ row.clone() instead.
 The trap: a storage is known by the id of the array that owns the memory. So the Writer keeps this
 array: an array that dies gives its id to another.
 
-Moved: steps pickle01 to pickle11, to tinytorch/pickling.py. New: Writer, storage_names.
+New: Writer, storage_names. Moved: steps pickle01 to pickle11, to tinytorch/pickling.py.
 Try: add "c": matrix.clone() to the demo's value, and count the storages.
 """
 

@@ -1,7 +1,7 @@
-"""Step files03: A zip archive of raw storages
+"""Step files03: Writing PyTorch's files: zip and alignment
 
-The contents of a storage can be written as they are. So a file of PyTorch is a zip archive. One
-member is the pickle, others are the bytes of the storages:
+Step 78b has told what a file of PyTorch is: a zip archive with a pickle and the bytes of the
+storages. Here it is written.
 
     archive/data.pkl      the value
     archive/data/0        the memory of the first tensor, and of all its views

@@ -1,11 +1,10 @@
-"""Step files04: Loading: views of what was read
+"""Step files04: Loading in the package's dress
 
-save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
-values. The Unpickler of steps pickle01 to pickle11 does the work. It needs a table of names, and
-what persistent ids stand for:
+Step 78b built it with Python's pickle. Here the Unpickler of steps pickle01 to pickle11 does the
+work. It needs a table of names, and what persistent ids stand for:
 
     "torch.float32", "torch.FloatStorage"     an element type
-    "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step storage09)
+    "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step storage06)
     "torch._utils._rebuild_parameter"         the same as a Parameter
     a persistent id                           the bytes of a member of the archive, read once
 

@@ -1,7 +1,7 @@
 """Step fuse04: Views inside a loop: bases and strides
 
 A transpose, a slice or a reshape between two operations computes nothing; it is a view (step
-storage02). But step fuse03 treats it as an operation that C does not have, so it ends a group. A
+69b). But step fuse03 treats it as an operation that C does not have, so it ends a group. A
 loop does not need the view as an array: it can read the memory of the original array with the
 view's strides.
 

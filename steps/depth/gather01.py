@@ -1,26 +1,18 @@
-"""Step gather01: Gather: one element of each row
+"""Step gather01: gather in the package's dress
 
-A classifier gives a row of scores for each sample, and the loss needs one score of each row: that
-of the right class. x[:, labels] is wrong: it takes all labels from every row. The key has to name
-the rows too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
-
-    gather(x, 1, index)[i, j] = x[i, index[i, j]]
-    gather(x, 0, index)[i, j] = x[index[i, j], j]
-
-In the flattened x, element x[i, j] is number i * steps[0] + j * steps[1] (step shape01). So
-flat_positions computes one number for each element of the index: the index itself times steps[dim],
-and for each other dimension a line 0, 1, 2, ... times its step. The lines are broadcast:
+Step 72d built gather: in each row another column. NumPy needed a tensor of indices for each
+dimension there. Here gather is Index of flat positions (step indexing05), and has its gradient. In
+the flattened x, element x[i, j] is number i * steps[0] + j * steps[1]. So flat_positions computes
+one number for each element of the index: the index itself times steps[dim], and for each other
+dimension a line 0, 1, 2, ... times its step. The lines are broadcast:
 
     index = 2 0      * 1   +   0 * 3      =  2 0         x = a b c      gather = c a
             1 1                1 * 3         4 4             d e f               e e
 
-With these numbers gather is Index without a dimension (step indexing05), and has its gradient: if
-an element is taken twice, both gradients are added.
-
 PyTorch: torch.gather. (Processors have an instruction of that name, which reads from a list of
 addresses.)
 
-Changed: a new module, gather.py. New: flat_positions, gather.
+Changed: gather. New: flat_positions.
 Try: leave out the loop over the other dimensions. Which rows are still right?
 """
 

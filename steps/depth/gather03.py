@@ -1,6 +1,6 @@
-"""Step gather03: Scatter and scatter_add
+"""Step gather03: scatter and scatter_add in the package's dress
 
-gather reads at x[i, index[i, j]]. Two other things can be done at these places:
+Step 72d built scatter_add, the way back of gather. At the same places one can also write:
 
     scatter(x, 1, index, s):       out[i, index[i, j]] = s[i, j]        write
     scatter_add(x, 1, index, s):   out[i, index[i, j]] += s[i, j]       add
@@ -9,8 +9,7 @@ The positions are those of gather, so no new operation is needed: scatter is Ind
 indexing14), scatter_add is x + AddIndex. These bring their gradients: that of scatter_add is a
 gather, just as the gradient of gather is a scatter_add.
 
-scatter makes the one-hot rows of labels, 1 at the right class; s may be a number. scatter_add
-counts votes. src may be larger than the index; crop_to_index cuts off what no index belongs to.
+src may be larger than the index; crop_to_index cuts off what no index belongs to.
 
 The trap: where scatter writes to a place twice, one of the values remains, and which one is
 undefined. If both matter, use scatter_add.

@@ -1,32 +1,27 @@
-"""Step gpt01: Tokens: text becomes numbers
+"""Step gpt01: The text of a GPT: whole words as tokens
 
-A network takes numbers, and a text is characters. So each character that occurs gets a number:
-its place in a sorted list, the vocabulary. `encode` looks the numbers up, `decode` goes back. A
-number stands for a *token*; here a token is one character.
+Step 59c made tokens by merging pairs of pieces. The run begins with something simpler and faster,
+which suits a text about code: `split` cuts it into words, indents and signs, and the most frequent
+pieces get a number of their own. Rare pieces are spelled character by character, so every text over
+these characters can be encoded. A rare word costs more than with pairs: "Unheard" is seven tokens.
 
-What is there to learn? The text needs no labels: the label of each token is the token that follows.
-One window of block_size tokens gives block_size questions. Here block_size is 5:
+sample_batch draws windows of the text as TextWindows of step 55b does, all with one index: starts
+[size, 1] and places [block_size] are broadcast.
 
-    text      t  h  e  _  b  o       _ is the space
-    x         t  h  e  _  b          the first five
-    y         h  e  _  b  o          the same window, one token later
+The text: lessons of this course, from its first to those on shapes. It is frozen in a file of the
+package, so that a word that is corrected later changes no number.
 
-After "t" comes "h"; after "th" comes "e"; after "the" a space. This is all that a GPT is trained
-on, and the text here is one that you have read: lessons of this course, from its first to those on
-shapes. It is frozen in a file of the package: a word that is corrected later changes no number.
+The trap: a loss per token cannot be compared between two vocabularies. There are fewer tokens, and
+each is harder. The demo prints the loss per character too, for the table of pairs.
 
-How good is an answer? The model gives each token a probability, and the loss is -log of the
-probability of the token that really follows: 0 if the model was sure and right. Without any
-knowledge all tokens are equally likely, and the loss is log(size of the vocabulary). Counting which
-character follows which brings it down to about half. A network has to do better than counting.
-
-New: read_lessons, Tokenizer, sample_batch.
-Try: decode the numbers 40 to 60. Then encode a text with an umlaut: what does the KeyError say?
+New: read_lessons, split, Tokenizer, sample_batch.
+Try: 5,000 pieces. The table gets better and better. Why does that not make it a good model?
 """
 
 import gzip
 import importlib
-import math
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -49,18 +44,29 @@ def read_lessons() -> str:
         return file.read()
 
 
-class Tokenizer:
-    """A number for each character that occurs in a text."""
+def split(text: str) -> list[str]:
+    """The text in pieces: words with the space before them, line ends with the indent after them,
+    single digits, runs of other signs."""
+    return re.findall(r"\n *| ?[A-Za-z_]+| ?[^\w\s]+| +|.", text)
 
-    def __init__(self, text: str):
-        self.tokens = sorted(set(text))
+
+class Tokenizer:
+    """A number for each character of a text and for its most frequent pieces."""
+
+    def __init__(self, text: str, pieces: int = 0):
+        counts = Counter(piece for piece in split(text) if len(piece) > 1)
+        self.tokens = sorted(set(text)) + [piece for piece, _ in counts.most_common(pieces)]
         self.numbers = {token: i for i, token in enumerate(self.tokens)}
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def encode(self, text: str) -> Tensor:
-        return tensor([self.numbers[character] for character in text])
+        found = []
+        for piece in split(text):
+            # A rare piece is spelled, character by character.
+            found.extend([piece] if piece in self.numbers else piece)
+        return tensor([self.numbers[token] for token in found])
 
     def decode(self, numbers: Tensor) -> str:
         return "".join(self.tokens[i] for i in numbers.tolist())
@@ -76,28 +82,34 @@ def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tens
 
 if __name__ == "__main__":
     text = read_lessons()
-    print(f"{len(text):,} characters")  # -> 320,458 characters
-    tokenizer = Tokenizer(text)
-    print(len(tokenizer), "different ones:", tokenizer.decode(arange(1, 30)))
-    # -> 93 different ones:  !"#%&'()*+,-./0123456789:;<=
+    print(split("    x.grad = None\n    return 42"))
+    # -> ['    ', 'x', '.', 'grad', ' =', ' None', '\n    ', 'return', ' ', '4', '2']
 
-    print(tokenizer.decode(tokenizer.encode("x.grad = None")))  # -> x.grad = None
+    print(f"{len(text):,} characters")  # -> 320,458 characters
+    per_character = []
+    for pieces in (0, 100, 500):
+        tokenizer = Tokenizer(text, pieces)
+        data = tokenizer.encode(text)
+        n, numbers = len(tokenizer), data.numpy()
+        i, j = numbers[:-1], numbers[1:]
+        counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
+        table = -np.log(counts[i, j] / counts.sum(1)[i]).mean()
+        per_character.append(table * len(data) / len(text))
+        print(
+            f"{pieces} pieces: {len(text) / len(data):.1f} characters in a token, table of pairs "
+            f"{table:.2f} a token, {per_character[-1]:.2f} a character"
+        )
+    # -> 0 pieces: 1.0 characters in a token, table of pairs 2.54 a token, 2.54 a character
+    # -> 100 pieces: 1.4 characters in a token, table of pairs 2.86 a token, 2.08 a character
+    # -> 500 pieces: 2.0 characters in a token, table of pairs 3.12 a token, 1.56 a character
+    print("pieces help:", per_character[2] < 0.7 * per_character[0])  # -> pieces help: True
+
+    print(tokenizer.decode(tokenizer.encode("the gradient of Unheard")))
+    # -> the gradient of Unheard
+    print([len(tokenizer.encode(word)) for word in (" gradient", " tensor", "Unheard")])
+    # -> [1, 1, 7]
 
     manual_seed(0)
-    data = tokenizer.encode(text)
     x, y = sample_batch(data, 4, 32)
-    print(tuple(x.shape), tuple(y.shape))  # -> (4, 32) (4, 32)
-    print(repr(tokenizer.decode(x[0])))  # -> '1, n - 1 is 0, and the variance '
-    print(repr(tokenizer.decode(y[0])))  # -> ', n - 1 is 0, and the variance i'
-    print("y is x, one token later:", (x[:, 1:] == y[:, :-1]).all().item())
-    # -> y is x, one token later: True
-
-    # The two simplest models. The second one is a table: how often does j follow i?
-    n, numbers = len(tokenizer), data.numpy()
-    guess = math.log(n)
-    i, j = numbers[:-1], numbers[1:]
-    counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
-    table = -np.log(counts[i, j] / counts.sum(1)[i]).mean()
-    print(f"loss of a guess {guess:.2f}, of a table of pairs {table:.2f}")
-    # -> loss of a guess 4.53, of a table of pairs 2.54
-    print("a table of pairs helps:", 2 < table < 0.65 * guess)  # -> a table of pairs helps: True
+    print(repr(tokenizer.decode(x[0])))
+    # -> ' in this module. all(x > 0 for x in xs), with a\ngenera'

@@ -1,36 +1,43 @@
-"""Step gpt02: Frequent pieces become tokens
+"""Step gpt02: The GPT, from finished modules
 
-A window of 32 characters is a third of a line. A model that sees no more than that cannot know how
-the sentence began, nor what the lesson is about. A longer window is expensive: attention compares
-each token with each other one. The better way is fewer tokens for the same text. " the", " a" and
-" is" occur more than 1,600 times each: let each of them be one token.
+Steps 57c to 59a built a GPT of parts of their own: heads, a block, positions, one table for reading
+and writing. This is the same network in the package's dress. LayerNorm, GELU, ModuleList and
+scaled_dot_product_attention are imported. What differs:
 
-`split` cuts a text into words, indents and signs. The most frequent pieces get a number of their
-own. Rare pieces are spelled character by character, so that every text over these characters can
-still be encoded. With 500 pieces the same window holds twice as much text.
+    Config      the sizes are one small object, which is saved with the weights: without it, the
+                network that they belong to could not be built again
+    Attention   q, k and v are cut out of one product by `view`, as PyTorch programs do it
+    position    learned, a row for each place, as in GPT-2; not the sines of step 57d
+    head        without a bias, and the same matrix as the embedding
 
-The trap: a loss per token cannot be compared between two vocabularies. There are fewer tokens, and
-each is harder. The loss per character can be compared. The demo prints both, for the table of
-pairs: with 500 pieces its loss per token is higher, and its loss per character lower.
+The trap is the first loss. It should be near log(vocabulary), the loss of a guess: a network that
+knows nothing should not be sure of anything. PyTorch's Embedding is drawn from N(0, 1). As the
+last layer too, it gives logits of size sqrt(d), and the first loss is several times that of a
+guess: the demo shows it. So all matrices are drawn with a standard deviation of 1 / sqrt(d) here.
 
-(GPT-2 and its successors find their pieces by merging the most frequent pair of pieces, again and
-again: byte-pair encoding. So a rare word is made of a few pieces there, where it falls to single
-characters here. Their vocabularies have 50,000 tokens and more.)
-
-Changed: Tokenizer. New: split.
-Try: 5,000 pieces. The table gets better and better. Why does that not make it a good model?
+New: Config, Attention, Block, GPT.
+Try: leave out the line that shares the matrix. How many parameters are there then?
 """
 
 import gzip
 import importlib
+import math
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.activation import GELU
+from tinytorch.nn.attention import scaled_dot_product_attention
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import ModuleList, Sequential
+from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.init import normal_
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import arange
 from tinytorch.ops.random import manual_seed, randint
 
@@ -83,35 +90,94 @@ def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tens
     return data[places], data[places + 1]
 
 
+@dataclass
+class Config:
+    """What shapes a network. A checkpoint contains it, so that the network can be built again."""
+
+    vocab_size: int
+    block_size: int = 32  # how many tokens it sees at once
+    num_layers: int = 1
+    nhead: int = 4
+    d_model: int = 64  # how many numbers stand for a token
+
+
+class Attention(Module):
+    """Each token looks at itself and at the tokens before it."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.nhead = config.nhead
+        self.qkv = Linear(config.d_model, 3 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        qkv = self.qkv(x).view(n, length, 3, self.nhead, width // self.nhead)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [n, nhead, length, width / nhead]
+        y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, length, width))
+
+
+class Block(Module):
+    """Attention, then a small network for each token. Both are added to what was there."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        width = config.d_model
+        self.norm1, self.attention = LayerNorm(width), Attention(config)
+        self.norm2 = LayerNorm(width)
+        self.mlp = Sequential(
+            Linear(width, 4 * width), GELU(approximate="tanh"), Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(Module):
+    """Tokens [n, length] in; for each place, how likely each token is to follow, as logits
+    [n, length, vocab_size], out."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.token = Embedding(config.vocab_size, config.d_model)
+        self.position = Embedding(config.block_size, config.d_model)
+        self.blocks = ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = LayerNorm(config.d_model)
+        self.head = Linear(config.d_model, config.vocab_size, bias=False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                normal_(p, std=config.d_model**-0.5)
+        self.head.weight = self.token.weight  # the row that stands for a token also recognises it
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
 if __name__ == "__main__":
     text = read_lessons()
-    print(split("    x.grad = None\n    return 42"))
-    # -> ['    ', 'x', '.', 'grad', ' =', ' None', '\n    ', 'return', ' ', '4', '2']
-
-    per_character = []
-    for pieces in (0, 100, 500):
-        tokenizer = Tokenizer(text, pieces)
-        data = tokenizer.encode(text)
-        n, numbers = len(tokenizer), data.numpy()
-        i, j = numbers[:-1], numbers[1:]
-        counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
-        table = -np.log(counts[i, j] / counts.sum(1)[i]).mean()
-        per_character.append(table * len(data) / len(text))
-        print(
-            f"{pieces} pieces: {len(text) / len(data):.1f} characters in a token, table of pairs "
-            f"{table:.2f} a token, {per_character[-1]:.2f} a character"
-        )
-    # -> 0 pieces: 1.0 characters in a token, table of pairs 2.54 a token, 2.54 a character
-    # -> 100 pieces: 1.4 characters in a token, table of pairs 2.86 a token, 2.08 a character
-    # -> 500 pieces: 2.0 characters in a token, table of pairs 3.12 a token, 1.56 a character
-    print("pieces help:", per_character[2] < 0.7 * per_character[0])  # -> pieces help: True
-
-    print(tokenizer.decode(tokenizer.encode("the gradient of Unheard")))
-    # -> the gradient of Unheard
-    print([len(tokenizer.encode(word)) for word in (" gradient", " tensor", "Unheard")])
-    # -> [1, 1, 7]
-
+    tokenizer = Tokenizer(text, 500)
+    data = tokenizer.encode(text)
     manual_seed(0)
+    model = GPT(Config(len(tokenizer)))
     x, y = sample_batch(data, 4, 32)
-    print(repr(tokenizer.decode(x[0])))
-    # -> ' in this module. all(x > 0 for x in xs), with a\ngenera'
+    print(tuple(x.shape), model(x).shape == (4, 32, len(tokenizer)))  # -> (4, 32) True
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters")  # -> 90,112 parameters
+
+    def loss():
+        """How surprised the model is by what follows."""
+        return cross_entropy(model(x).flatten(0, 1), y.flatten()).item()
+
+    first, guess = loss(), math.log(len(tokenizer))
+    print(f"first loss {first:.2f}, loss of a guess {guess:.2f}")
+    # -> first loss 6.88, loss of a guess 6.39
+    print("it knows nothing, and is not sure:", first < guess + 1)
+    # -> it knows nothing, and is not sure: True
+    normal_(model.token.weight)  # as Embedding draws it
+    print("with N(0, 1) it begins far too sure:", loss() > 3 * guess)
+    # -> with N(0, 1) it begins far too sure: True

@@ -1,29 +1,28 @@
-"""Step gpt03: A block of the GPT
+"""Step gpt03: Training and writing, in the package's dress
 
-A table of pairs knows one token. It cannot know that a bracket is open, or which class this is. The
-encoder layer of the run transformer can look at all tokens; with the mask of the run attention it
-only looks back. Here it is once more, written for this one purpose, since it will change:
+The loop of step 58d and the sampling of steps 56e and 59b, once more, for the network of step
+gpt02. New are three habits of programs for PyTorch:
 
-    x [n, T, d] -> norm -> q, k, v -> attention, looking back -> out -> added to x
-                -> norm -> a small network for each token            -> added to x
+- **Groups.** Matrices decay; biases and the scales of the norms do not, as those belong near 0 and
+  1 (step 76a told how groups work).
+- **A rate that is written, not scheduled.** rate_at computes it for each step: a warm-up, then half
+  a cosine down to a tenth. Writing group["lr"] is all that a schedule does.
+- **top_k for a batch.** `topk` of the package takes rows, and so does masked_fill.
 
-q, k and v come from one matrix product and not from three. `view` and `permute` sort the result:
-a head gets its own part of the d numbers, and the heads stand beside the batch, where a product
-of matrices leaves them alone.
+The entropy, -sum p log p, says how undecided a distribution is, and its exponential is a number of
+equally likely choices. The demo prints it for several temperatures.
 
-The sizes of the network are in one small class, Config. It is saved with the weights: without it,
-the network that they belong to could not be built again.
+The trap: temperature and top_k are settings of the sampling, not of the model. They make the text
+look better and say nothing about what was learned; models are compared by their loss, on lessons
+that they have not read.
 
-The trap is a look into the future. A network that sees the token that it is asked for learns only
-to copy it, and its loss quickly falls to 0. A loss that is too good to be true is a reason to check
-the mask. The demo changes a token, and looks which outputs change.
-
-New: Config, Attention, Block.
-Try: `is_causal=False`. Which line of the demo notices?
+New: loss_of, generate, make_optimizer, rate_at, train.
+Try: temperature=0.01, and top_k=1. Why do both write the same? What does temperature=0 do?
 """
 
 import gzip
 import importlib
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -34,12 +33,19 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import GELU
 from tinytorch.nn.attention import scaled_dot_product_attention
-from tinytorch.nn.container import Sequential
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import ModuleList, Sequential
+from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.init import normal_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.utils.clip_grad import clip_grad_norm_
 from tinytorch.ops.creation import arange
-from tinytorch.ops.random import manual_seed, randint, randn
+from tinytorch.ops.joining import cat
+from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.random import manual_seed, randint
+from tinytorch.optim.adam import AdamW
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -135,21 +141,119 @@ class Block(Module):
         return x + self.mlp(self.norm2(x))
 
 
+class GPT(Module):
+    """Tokens [n, length] in; for each place, how likely each token is to follow, as logits
+    [n, length, vocab_size], out."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.token = Embedding(config.vocab_size, config.d_model)
+        self.position = Embedding(config.block_size, config.d_model)
+        self.blocks = ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = LayerNorm(config.d_model)
+        self.head = Linear(config.d_model, config.vocab_size, bias=False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                normal_(p, std=config.d_model**-0.5)
+        self.head.weight = self.token.weight  # the row that stands for a token also recognises it
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def loss_of(model: Module, x: Tensor, y: Tensor) -> Tensor:
+    """How surprised the model is by what follows: the mean of -log p(next token)."""
+    return cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+@no_grad()
+def generate(
+    model: GPT, tokens: Tensor, count: int, temperature: float = 1.0, top_k: int | None = None
+) -> Tensor:
+    """`tokens` [n, length] and `count` tokens more, drawn one at a time. A temperature below 1
+    prefers likely tokens even more; with `top_k` the others are never drawn."""
+    for _ in range(count):
+        logits = model(tokens[:, -model.config.block_size :])[:, -1]  # only the last place counts
+        logits = logits / temperature
+        if top_k is not None:
+            least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        drawn = multinomial(logits.softmax(-1), 1)
+        tokens = cat([tokens, drawn], 1)
+    return tokens
+
+
+def make_optimizer(model: Module, lr: float) -> AdamW:
+    """AdamW. Matrices decay; biases and the scales of the norms do not."""
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return AdamW(groups, lr=lr, betas=(0.9, 0.95))
+
+
+def rate_at(step: int, steps: int, lr: float, warmup: int = 20) -> float:
+    """The learning rate: rises for `warmup` steps, then half a cosine down to a tenth."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    done = (step - warmup) / max(steps - warmup, 1)
+    return lr * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+
+
+def train(model: GPT, data: Tensor, steps: int, size: int = 8, lr: float = 1e-2) -> list[float]:
+    """Train on random windows of `data`. Returns the loss of each step."""
+    optimizer, losses = make_optimizer(model, lr), []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, steps, lr)
+        loss = loss_of(model, *sample_batch(data, size, model.config.block_size))
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 if __name__ == "__main__":
+    lessons = read_lessons()
+    text, unseen = lessons[:270_000], lessons[270_000:]
+    tokenizer = Tokenizer(text, 500)
+    data = tokenizer.encode(text)
     manual_seed(0)
-    config = Config(vocab_size=593)
-    block = Block(config)
-    print([f"{name} {list(p.shape)}" for name, p in block.attention.named_parameters()])
-    # -> ['qkv.weight [192, 64]', 'qkv.bias [192]', 'out.weight [64, 64]', 'out.bias [64]']
-
-    x = randn(2, 32, config.d_model)
+    model = GPT(Config(len(tokenizer)))
+    print([len(group["params"]) for group in make_optimizer(model, 1.0).param_groups])  # -> [6, 10]
+    print([round(rate_at(step, 120, 1.0), 2) for step in (0, 9, 19, 20, 70, 119)])
+    # -> [0.05, 0.5, 1.0, 1.0, 0.55, 0.1]
+    losses = train(model, data, 280)
+    print([round(loss, 2) for loss in losses[::56]])  # -> [6.99, 4.42, 4.57, 3.98, 3.86]
     with no_grad():
-        before = block(x)
-        print(tuple(before.shape))  # -> (2, 32, 64)
-        x[:, 20] = randn(config.d_model)  # another token at place 20: nothing before it changes
-        same = (block(x) - before).abs().amax((0, 2)) < 1e-6
-    print(same[:20].all().item(), same[20:].any().item())  # -> True False
+        unseen = tokenizer.encode(unseen)
+        seen, loss = (loss_of(model, *sample_batch(d, 400, 32)).item() for d in (data, unseen))
+    print(f"loss on the lessons it read {seen:.1f}, on unseen ones {loss:.1f}")
+    # -> loss on the lessons it read 3.8, on unseen ones 3.6
 
-    # The heads are independent of each other: head 0 sees the first 16 numbers of q, k and v only.
-    print(config.d_model // config.nhead, "numbers for each of", config.nhead, "heads")
-    # -> 16 numbers for each of 4 heads
+    start = tokenizer.encode("The trap:").reshape(1, -1)
+    logits = model(start)[0, -1].detach()
+    choices = []
+    for temperature in (2.0, 1.0, 0.5, 0.1):
+        p = (logits / temperature).softmax(0)
+        choices.append(math.exp(-(p * (p + 1e-30).log()).sum().item()))
+        print(f"temperature {temperature}: like {choices[-1]:.1f} equal choices")  # -> ...
+    print("the lower, the fewer:", choices == sorted(choices, reverse=True))
+    # -> the lower, the fewer: True
+
+    for temperature, top_k in ((1.5, None), (1.0, None), (0.7, 10), (0.01, None)):
+        print(f"--- temperature {temperature}, top_k {top_k}")  # -> ...
+        print(tokenizer.decode(generate(model, start, 120, temperature, top_k)[0]))  # -> ...
+
+    manual_seed(1)
+    one = generate(model, start, 40, top_k=1)
+    print("top_k=1 always takes the most likely:", (one == generate(model, start, 40, 0.001)).all())
+    # -> top_k=1 always takes the most likely: tensor(True)
+    long = generate(model, tokenizer.encode("x" * 100).reshape(1, -1), 3)
+    print("longer than its positions:", tuple(long.shape))
+    # -> longer than its positions: (1, 103)

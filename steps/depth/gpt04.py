@@ -1,36 +1,41 @@
-"""Step gpt04: The GPT
+"""Step gpt04: The KV cache: keys and values are kept
 
-A GPT is blocks, one after the other, between two tables. On the way in, each token becomes the row
-that stands for it, and the row of its position is added. On the way out, one number for each token
-of the vocabulary, its logit, says how likely it is to follow:
+To write one token, `generate` sends all tokens so far through the network and throws away all
+answers but the last. For the next token it does the same again: to write T tokens costs 1 + 2 + ...
++ T passes of a token, T^2 / 2.
 
-    tokens [n, T] -> token + position [n, T, d] -> blocks -> norm -> head -> [n, T, vocabulary]
+Most of this is computed twice. A token looks back only, so what comes after it does not change its
+keys and values, in any layer. Keep them. Then a new token goes through the network alone, asks with
+its query, and finds the keys and values of all others in the *cache*:
 
-All T places answer at once, and each is asked for the token that comes next: one pass trains T
-answers.
+    without   all T tokens -> q, k, v of all -> T x T scores, of which the last row is used
+    with      one token -> its q; its k and v go to the others -> 1 x T scores
 
-The last layer and the embedding share one matrix. The row that stands for a token on the way in
-also recognises it on the way out, which saves 38,000 of 128,000 numbers here ("weight tying",
-Press and Wolf 2017). parameters() lists a shared Parameter once.
+The answers are the same, and one token costs one pass. What it costs is memory: two arrays per
+layer.
 
-The trap is the first loss. It should be near log(vocabulary), the loss of a guess: a network that
-knows nothing should not be sure of anything. PyTorch's Embedding is drawn from N(0, 1). As the
-last layer too, it gives logits of size sqrt(d), and the first loss is several times that of a
-guess: the demo shows it. So all matrices are drawn with a standard deviation of 1 / sqrt(d) here.
+The trap is the end of the window. Position block_size - 1 is the last one, and a token cannot move
+to another position: its keys were computed with the old one. So a full cache is thrown away, and
+the last half of the tokens begins anew at position 0.
 
-New: GPT, loss_of.
-Try: leave out the line that shares the matrix. How many parameters are there then?
+(Where a language model is served, the size of this cache limits how many people can be answered at
+once. Grouped-query attention, step attention10, makes it smaller.)
+
+Changed: Attention.forward, Block.forward, GPT.forward, generate. New: Cache.
+Try: leave out `start` in GPT.forward. The text goes on, but the answers are no longer the same.
 """
 
 import gzip
 import importlib
 import math
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import GELU
 from tinytorch.nn.attention import scaled_dot_product_attention
@@ -41,8 +46,12 @@ from tinytorch.nn.init import normal_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.utils.clip_grad import clip_grad_norm_
 from tinytorch.ops.creation import arange
+from tinytorch.ops.joining import cat
+from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.random import manual_seed, randint
+from tinytorch.optim.adam import AdamW
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -93,6 +102,23 @@ def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tens
     return data[places], data[places + 1]
 
 
+class Cache:
+    """Keys and values of the tokens so far, [n, nhead, length, width / nhead], of one Attention."""
+
+    def __init__(self):
+        self.k = self.v = None
+
+    def __len__(self) -> int:
+        return 0 if self.k is None else self.k.shape[2]
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values, the new ones behind the old ones."""
+        if self.k is not None:
+            k, v = cat([self.k, k], 2), cat([self.v, v], 2)
+        self.k, self.v = k, v
+        return k, v
+
+
 @dataclass
 class Config:
     """What shapes a network. A checkpoint contains it, so that the network can be built again."""
@@ -113,11 +139,15 @@ class Attention(Module):
         self.qkv = Linear(config.d_model, 3 * config.d_model)
         self.out = Linear(config.d_model, config.d_model)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
         n, length, width = x.shape
         qkv = self.qkv(x).view(n, length, 3, self.nhead, width // self.nhead)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [n, nhead, length, width / nhead]
-        y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        # A single token may look at all that the cache holds: nothing comes after it. Several
+        # tokens at once come only while the cache is empty.
+        y = scaled_dot_product_attention(q, k, v, is_causal=length > 1)
         return self.out(y.transpose(1, 2).reshape(n, length, width))
 
 
@@ -133,8 +163,8 @@ class Block(Module):
             Linear(width, 4 * width), GELU(approximate="tanh"), Linear(4 * width, width)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x))
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        x = x + self.attention(self.norm1(x), cache)
         return x + self.mlp(self.norm2(x))
 
 
@@ -155,10 +185,11 @@ class GPT(Module):
                 normal_(p, std=config.d_model**-0.5)
         self.head.weight = self.token.weight  # the row that stands for a token also recognises it
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
+    def forward(self, tokens: Tensor, caches: list[Cache] | None = None) -> Tensor:
+        start = len(caches[0]) if caches else 0
+        x = self.token(tokens) + self.position.weight[start : start + tokens.shape[1]]
+        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
+            x = block(x, cache)
         return self.head(self.norm(x))
 
 
@@ -167,22 +198,101 @@ def loss_of(model: Module, x: Tensor, y: Tensor) -> Tensor:
     return cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
+@no_grad()
+def generate(
+    model: GPT, tokens: Tensor, count: int, temperature: float = 1.0, top_k: int | None = None
+) -> Tensor:
+    """`tokens` [n, length] and `count` tokens more, drawn one at a time. A temperature below 1
+    prefers likely tokens even more; with `top_k` the others are never drawn."""
+    caches, size = None, model.config.block_size
+    for _ in range(count):
+        if caches is None or len(caches[0]) == size:
+            # All positions are in use: go on from half of the tokens, at the first positions.
+            fits = size if caches is None else size // 2
+            caches, new = [Cache() for _ in model.blocks], tokens[:, -fits:]
+        logits = model(new, caches)[:, -1]  # only the last place counts
+        logits = logits / temperature
+        if top_k is not None:
+            least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        new = multinomial(logits.softmax(-1), 1)
+        tokens = cat([tokens, new], 1)
+    return tokens
+
+
+def make_optimizer(model: Module, lr: float) -> AdamW:
+    """AdamW. Matrices decay; biases and the scales of the norms do not."""
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return AdamW(groups, lr=lr, betas=(0.9, 0.95))
+
+
+def rate_at(step: int, steps: int, lr: float, warmup: int = 20) -> float:
+    """The learning rate: rises for `warmup` steps, then half a cosine down to a tenth."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    done = (step - warmup) / max(steps - warmup, 1)
+    return lr * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+
+
+def train(model: GPT, data: Tensor, steps: int, size: int = 8, lr: float = 1e-2) -> list[float]:
+    """Train on random windows of `data`. Returns the loss of each step."""
+    optimizer, losses = make_optimizer(model, lr), []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, steps, lr)
+        loss = loss_of(model, *sample_batch(data, size, model.config.block_size))
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 if __name__ == "__main__":
     text = read_lessons()
     tokenizer = Tokenizer(text, 500)
-    data = tokenizer.encode(text)
-
     manual_seed(0)
-    model = GPT(Config(len(tokenizer)))
-    x, y = sample_batch(data, 4, 32)
-    print(tuple(x.shape), model(x).shape == (4, 32, len(tokenizer)))  # -> (4, 32) True
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters")  # -> 90,112 parameters
+    config = Config(len(tokenizer), block_size=256, num_layers=2)
+    model = GPT(config)
 
-    first, guess = loss_of(model, x, y).item(), math.log(len(tokenizer))
-    print(f"first loss {first:.2f}, loss of a guess {guess:.2f}")
-    # -> first loss 6.88, loss of a guess 6.39
-    print("it knows nothing, and is not sure:", first < guess + 1)
-    # -> it knows nothing, and is not sure: True
-    normal_(model.token.weight)  # as Embedding draws it
-    print("with N(0, 1) it begins far too sure:", loss_of(model, x, y).item() > 3 * guess)
-    # -> with N(0, 1) it begins far too sure: True
+    # The same answers: 20 tokens at once, or 12 and then one after the other.
+    x = randint(len(tokenizer), (1, 20))
+    with no_grad():
+        at_once = model(x)
+        caches = [Cache() for _ in model.blocks]
+        parts = [model(x[:, :12], caches)] + [model(x[:, i : i + 1], caches) for i in range(12, 20)]
+    difference = (cat(parts, 1) - at_once).abs().max().item()
+    print("the same to rounding:", difference < 1e-5)  # -> the same to rounding: True
+    print(tuple(caches[0].k.shape), len(caches[0]))  # -> (1, 4, 20, 16) 20
+
+    def without_cache(tokens, count):
+        with no_grad():
+            for _ in range(count):
+                new = model(tokens)[:, -1].argmax(-1, keepdim=True)
+                tokens = cat([tokens, new], 1)
+        return tokens
+
+    # The longer the text, the slower without the cache, and not with it.
+    start = x[:, :1]
+    for count in (50, 200):
+        times = []
+        for write in (without_cache, lambda tokens, count: generate(model, tokens, count, top_k=1)):
+            began = time.perf_counter()
+            write(start, count)
+            times.append(time.perf_counter() - began)
+        rates = [f"{count / seconds:,.0f}" for seconds in times]
+        print(
+            f"{count} tokens: {rates[0]} per second without the cache, {rates[1]} with it"
+        )  # -> ...
+    print("faster with the cache:", times[1] < times[0])  # -> faster with the cache: True
+
+    # Beyond the last position: the cache is filled anew.
+    print(tuple(generate(model, x, 240).shape))  # -> (1, 260)
+
+    model = GPT(Config(len(tokenizer)))
+    train(model, tokenizer.encode(text), 180)
+    title = tokenizer.encode("The trap:").reshape(1, -1)
+    print(tokenizer.decode(generate(model, title, 100)[0]))  # -> ...

@@ -1,7 +1,6 @@
-"""Step group01: A process group, and all_reduce of tensors
+"""Step group01: Process groups in the package's dress
 
-With MPI alone a program deals with communicators, buffers and requests. What it wants to say is:
-replace this tensor, in all processes, by the sum of all. So there are three layers:
+Step 94e called MPI for an all_reduce of tensors. The package has three layers for it:
 
     all_reduce(x)       a tensor; in the group of all processes
     ProcessGroup        which processes talk to one another, and how
@@ -10,16 +9,16 @@ replace this tensor, in all processes, by the sum of all. So there are three lay
 init_process_group makes the group of all processes. It is kept in `here`, as a global variable of
 the process, so that all_reduce finds it without an argument.
 
-MPI wants the elements side by side in memory. A transposed matrix is a view whose elements are not
-(step storage02). So it is copied, and the result is copied back.
+MPI wants the elements side by side in memory. A transposed matrix is a view whose elements are not.
+So it is copied, and the result is copied back.
 
 The trap: `if rank == 0: all_reduce(loss)` waits for ever, for ranks that never come. Step group14
 gives it a time limit.
 
 (PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
 
-New: is_available, MPIBackend, ProcessGroup, init_process_group, get_rank, get_world_size,
-all_reduce.
+Changed: init_process_group, get_rank, get_world_size, all_reduce. New: is_available, MPIBackend,
+ProcessGroup.
 Try: call all_reduce of x in the ranks above 0 only. (Ctrl-C ends it.)
 """
 

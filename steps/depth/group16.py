@@ -1,9 +1,7 @@
-"""Step group16: Real processes: MPI, where there is no simulation
+"""Step group16: Real processes in the package's dress
 
-Until now all ranks were simulated: init_process_group takes `here.comm`, which only simulated ranks
-have. The same program should run under mpiexec, where each rank is a process:
-
-    mpiexec -n 3 python program.py
+Step 94e ran ranks as processes under mpiexec. The groups of this run know only `here.comm`, which
+simulated ranks have. The same program should run in both ways.
 
 `world` returns MPI and its communicator: those of the simulation in a simulated rank, and mpi4py's
 MPI and COMM_WORLD in a real process. mpi4py is imported inside the function, because importing it

@@ -1,28 +1,18 @@
-"""Step indexing01: Rows of a table: an element chosen twice
+"""Step indexing01: Index and AddIndex in the package's dress
 
-Words enter a network as rows of a table: word number 3 is row 3. So far a tensor of numbers cannot
-choose the rows of another. The forward pass is one line of NumPy, x[rows], a gather. The backward
-pass puts each gradient back in its row, a scatter, and looks like one line too:
-
-    grad = zeros;   grad[rows] += g            (wrong)
-
-In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss along two
-paths, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
-them all: the second write replaces the first, and NumPy says nothing. (Step 39b met this trap; its
-Index was laid aside in step 61a and begins again here.)
-
-What we need is a scatter-add: read, add and write for one index after the other. NumPy calls it
-`add.at`. Choosing rows is also a product with a matrix P that has a single 1 in each row. That
-product would be slow, but it shows that each operation is the other's adjoint (its transpose), and
-so its backward:
+Step 39b built the pair: a gather takes elements, and its gradient has to be added (np.add.at),
+since an element may be taken twice. Here it begins again for one tensor of integers, on every
+device. The run ends with all that brackets take.
 
     y = P x,      dL/dx = P^T g                Index and AddIndex
+
+(P is the matrix with a single 1 in each row: choosing rows is a product with it.)
 
 PyTorch: x[rows] has IndexBackward0, and the scatter-add in it is index_put with accumulate=True.
 
 `saves = (1,)` declares that argument 1, the index, is kept; in AddIndex it is 2 (step node02).
 
-Changed: a new module, indexing.py. New: Index, AddIndex.
+Changed: Index, AddIndex.
 Try: write `out[index] += x` in AddIndex, and see which lines notice.
 """
 

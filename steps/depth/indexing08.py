@@ -1,16 +1,8 @@
-"""Step indexing08: Brackets: integers, slices, None and ...
+"""Step indexing08: Brackets of integers, slices, None and ... are views
 
-So far, parts of a tensor are taken by named functions: select, split, unsqueeze. Programs write
-x[2], x[:, 1:], x[..., None]. Python passes everything between the brackets to one method,
-__getitem__, as one object: a comma makes a tuple, a colon a slice.
-
-    x[2]          key = 2
-    x[:, 1:]      key = (slice(None, None), slice(1, None))
-    x[..., None]  key = (Ellipsis, None)
-
-Numbers, slices, None (a new dimension) and ... (as many `:` as are missing) copy no elements: they
-describe the memory of x with another start and other strides. So the result is a view, and Slice of
-step parts01 makes it. What is new is as_item, which checks and converts each item of the key.
+Step 70a has shown what these keys mean: another start and other strides, so the result is a view.
+Slice of step parts01 makes it. What is new is as_item, which checks and converts each item of the
+key.
 
 Two traps. x[1, 2] of an array is a number in NumPy, a copy; with `...` at the end of the key it is
 an array of no dimensions, a view. And x[::-1] would need a negative stride, which tensors do not

@@ -1,18 +1,12 @@
-"""Step indexing11: Brackets: masks
+"""Step indexing11: Masks as items of a key
 
-x[x > 2.5] should take the elements that are larger. The key is a tensor of booleans in the shape of
-x, a mask. Step indexing09 refuses it, and what it does with x[True] is worse: for Python True is
-the number 1, so it is x[1], without an error.
+Step 70c: a mask is a list of indices. So a mask of n dimensions stands for n tensors of integers,
+those of `nonzero` (step indexing10), and parse_key puts them in its place. The rest is step
+indexing09, gradients included. Only the count of dimensions changes: an item may stand for several
+dimensions (its width), or for none, as True does.
 
-A mask stands for integers: the places where it is true, as step indexing10 lists them:
-
-    mask = F F F      nonzero = 1 0      x[mask] = x[[1, 1, 1], [0, 1, 2]]
-           T T T                1 1
-                                1 2
-
-So a mask of n dimensions stands for n tensors of integers, and parse_key puts them in its place.
-The rest is step indexing09, gradients included. Only the count of dimensions changes: an item may
-stand for several dimensions (its width), or for none, as True does.
+(What step indexing09 does with x[True] is wrong: for Python True is the number 1, so it is x[1],
+without an error.)
 
 The trap: a mask must have the shape of the dimensions that it stands for. It is not broadcast. And
 x[mask] has as many elements as the mask has true ones, a number that is known late (step

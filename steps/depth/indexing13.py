@@ -1,20 +1,14 @@
-"""Step indexing13: Assignment: x[key] = value
+"""Step indexing13: Assignment in the package's dress: x[key] = value
 
-x[:, 0] = 7 fails: Python looks for another method, __setitem__(key, value). The key is taken apart
-as in parse_key. With basic items only, the view shows the part of the memory that is to be written.
-With tensors, NumPy writes to places of the view:
+Step 70d wrote through indices in plain Python. Here the key is taken apart as in parse_key. With
+basic items only, the view shows the part of the memory that is to be written. With tensors, NumPy
+writes to places of the view. The value takes the type of x. Then the write is counted (step 66a),
+so that backward raises an error if a formula needs the old elements.
 
-    x[0, [1, 2]] = 5        view = x[0],      view.array[[1, 2]] = 5
+NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at translates
+the error, as step indexing07 does for indices.
 
-The value is a number or a tensor; it is broadcast, and takes the type of x. Then the write is
-counted (step 66a), so that backward raises an error if a formula needs the old elements.
-
-Two traps:
-
-- x[[0, 0]] += 1 adds 1 once. Python reads x[[0, 0]], adds, and assigns: the second write replaces
-  the first. `index_add_` of step gather04 adds 2.
-- NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at
-  translates the error, as step indexing07 does for indices.
+The trap of step 70d: x[[0, 0]] += 1 adds 1 once. `index_add_` of step gather04 adds 2.
 
 The graph does not record this write yet; step indexing14 adds that.
 

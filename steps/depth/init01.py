@@ -1,23 +1,15 @@
-"""Step init01: Initialisation: vanishing and exploding signals
+"""Step init01: Initialisation in the package's dress
 
-Send a signal through 30 layers. Each multiplies its standard deviation by some factor f, so after
-30 layers it is f^30 times as large: 1/33,000 for sqrt(0.5), and 33,000 for sqrt(2). In backward the
-same happens to the gradient. These vanishing and exploding gradients made deep networks untrainable
-for a long time. The demo measures both.
-
-What is the factor? Each output is a sum of n terms (n is called fan_in). With weights of variance v
-it has n v times the variance of one input. So
-
-    v = 1 / n        keeps the signal as it is, through any number of layers
-
-New functions fill a tensor in place: normal_, uniform_, constant_, zeros_ and ones_. In place,
-because the parameter must stay the same object (step module17); under no_grad, because a leaf that
-requires a gradient refuses the write otherwise. normal_ and uniform_ take a generator, for random
-numbers that do not depend on others.
+Step 44 measured how a signal vanishes or explodes through many layers, and found the variance that
+keeps it: 1 / fan_in. This run builds torch.nn.init. It begins with the functions that fill a tensor
+in place: normal_, uniform_, constant_, zeros_ and ones_. In place, because the parameter must stay
+the same object (step module17); under no_grad, because a leaf that requires a gradient refuses the
+write otherwise. normal_ and uniform_ take a generator, for random numbers that do not depend on
+others.
 
 The trap: a factor of 0.9 looks harmless in one layer, but 0.9^30 is 0.04. (PyTorch: torch.nn.init.)
 
-New: uniform_, normal_, constant_, ones_, zeros_. Moved: the losses, to tinytorch/nn.
+Changed: normal_. New: uniform_, constant_, ones_, zeros_. Moved: the losses, to tinytorch/nn.
 Try: the factor of variance 0.9 / n, and 300 layers.
 """
 

@@ -1,8 +1,7 @@
-"""Step init02: Kaiming initialisation: the gain of an activation
+"""Step init02: Kaiming initialisation: gains, fan_in and fan_out
 
-With a relu after each layer the rule of step init01 fails: relu sets about half of the numbers to
-0, which halves the mean of the squares, and after 30 layers the signal is gone. Twice the variance
-compensates for that (He et al., 2015; PyTorch uses his first name, Kaiming):
+Step 44 used kaiming_normal_ for relu, which halves the mean of the squares: twice the variance.
+Other activations have other gains:
 
     v = gain^2 / fan_in        gain = sqrt(2) for relu, 5/3 for tanh, 3/4 for selu, 1 for none
 

@@ -1,26 +1,15 @@
-"""Step jacobian01: The vector-Jacobian product, and the Jacobian
+"""Step jacobian01: jacobian and vjp in the package's dress
 
-backward() goes from one number to all inputs. A function with two results has no such number, and
-backward() refuses. What is its derivative? A table: how much each result changes with each input.
-That is the Jacobian.
-
-    J = | dy_0/dx_0   dy_0/dx_1 |        J_ij = dy_i/dx_j, one row for each result
-        | dy_1/dx_0   dy_1/dx_1 |
-
-A backward pass that begins with v, where v_i arrives at y_i, gives the sum of v_i times row i: the
-product v^T J, in a single pass and without the table. That is what backward does in every layer of
-a network. It is called the vector-Jacobian product, vjp.
-
-With v = (1, 0) it is the first row; with (0, 1) the second. So the whole table costs as many passes
-as there are results. They go through one graph, which must be kept (retain_graph).
+Step 78c built the Jacobian row by row: a backward pass that begins with v computes v^T J, and with
+unit vectors for v these are the rows. Here the product itself is a function too, vjp, as in
+torch.autograd.functional. func is called with leaves of its own: the graph of the
+caller's tensors is not touched, and no .grad is written. Shapes stay: J has the shape [*y.shape,
+*x.shape].
 
 The trap is to ask for the table where the product is all that is needed. For a layer with 1,000
 inputs and 1,000 results, J has a million entries, and its passes cost a thousand times as much.
 
-The function is called with leaves of its own: the graph of the caller's tensors is not touched, and
-no .grad is written. Shapes stay: J has the shape [*y.shape, *x.shape].
-
-New: call_on_leaves, vjp, jacobian.
+Changed: jacobian. New: call_on_leaves, vjp.
 Try: the Jacobian of a matrix of 2 x 3 by its transposition. What are its shape and its entries?
 """
 

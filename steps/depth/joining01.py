@@ -1,25 +1,18 @@
-"""Step joining01: Joining and cutting: cat and split
+"""Step joining01: cat and split in the package's dress
 
-Samples arrive one by one, and training wants batches. The numbers can be joined by NumPy, but then
-they have no history, as with the slice of step parts01: no gradient finds its way to the parts.
-
-    cat      tensors one after the other, along a dimension that they have
-    split    a tensor cut into parts along it
+Step 56b built cat: each part gets its own piece of the gradient. Here the way back is an operation
+too: Cat.backward is one call of Split, and Split.backward one call of Cat. So both can be
+differentiated as often as you like.
 
     cat([a, b])  ->  a a b b b          gradient  g g g g g  ->  split in two where they meet
 
-The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
-call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
-
-Cat takes any number of inputs and Split has any number of outputs, which is new here. Two
-things follow. A part that is not used has no gradient: the engine passes zeros of its shape, so
-that all parts can be joined. And a tensor that is joined with itself gets a gradient from both
-places.
+A part that is not used has no gradient: the engine passes zeros of its shape, so that all parts can
+be joined.
 
 The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
 elements for n parts. Collect the parts in a list, and join them once.
 
-Changed: a new module, joining.py, begins. New: Cat, Split, cat, split.
+Changed: Cat, cat. New: Split, split.
 Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
 """
 

@@ -1,26 +1,12 @@
-"""Step kernel01: One thread, one element
+"""Step kernel01: launch in the package's dress
 
-A loop over the elements fixes an order that is not needed. Adding 1 to each of 9 numbers takes 9
-turns, although no element depends on another. A GPU has thousands of processors, and a loop cannot
-be divided among them.
+Step 80a built the simulated GPU: a kernel is what happens to one element, and threads in blocks run
+it. Here Thread and launch get annotations, and a thread knows its number in the whole grid.
 
-So on a GPU you do not write the loop. You write what happens to one element, a function that is
-called a kernel, and say how many threads are to run it. A thread is one run of the kernel. Threads
-come in blocks of one size, which go to the processors as they become free; all the blocks together
-are the grid. A thread works out from its position which element is its own:
+The trap of step 80b: 9 elements in blocks of 4 need 3 blocks, which are 12 threads. The last 3 have
+no element and must check, or they write past the end of the array, into something else.
 
-    i = blockIdx * blockDim + threadIdx            block 0     block 1     block 2
-                                                   0 1 2 3     4 5 6 7     8 9 10 11
-    (blockDim: the threads of a block, here 4)
-
-The trap: 9 elements in blocks of 4 need 3 blocks, which are 12 threads. The last 3 have no element.
-They have to check (`if i < n`), or they write past the end of the array, into something else. No
-error tells you: the demo shows the neighbour's numbers afterwards.
-
-`launch` simulates a GPU in plain Python. In CUDA it is `kernel<<<grid, block>>>(...)`; each of
-PyTorch's operations on a GPU ends in such a launch.
-
-New: Thread, launch.
+Changed: Thread, launch. New: Thread.number.
 Try: blocks of 16 threads instead of 4. How many blocks do 9 elements need, and how many are idle?
 """
 

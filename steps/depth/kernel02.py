@@ -1,23 +1,12 @@
-"""Step kernel02: The grid-stride loop and coalesced access
+"""Step kernel02: gridDim and the grid-stride loop
 
-A thread for each element is a large grid: 1,024 elements need 1,024 threads, and each thread begins
-with work of its own (its number, a scale to look up) before it touches the one element it has. The
-demo counts: 1,024 preparations. 32 threads that handle 32 elements each prepare 32 times.
+Step 80c counted what coalesced access saves. The loop that reads like this is written with the
+number of all threads, gridDim * blockDim, as its step. A grid of any size then handles arrays of
+any size, and the end of the range takes the place of `if i < n`. Each thread begins with work of
+its own (its number, a scale to look up), and with 32 elements for each thread this is done 32
+times, not 1,024 times: the demo counts.
 
-There are two ways of giving a thread its 32 elements, and the first that comes to mind is slow:
-
-    chunk     thread 0 takes 0, 1, 2, ..., 31; thread 1 takes 32, 33, ...
-    stride    thread 0 takes 0, 32, 64, ...;   thread 1 takes 1, 33, 65, ...
-
-A GPU runs 32 threads together, a warp, and it reads memory in sectors of 32 bytes, or 8 floats. So
-what counts is which places the 32 threads read in the same turn. With chunks, their places are 32
-floats apart, and 32 sectors are fetched, of which each thread uses 4 bytes. With the stride, the
-places are neighbours: 4 sectors, and all of it is used. The same elements are read either way, with
-8 times the requests. How much of that the cache saves depends on how many warps share it. (CUDA's
-words are coalesced and strided access: it is the warp's access that is meant.)
-
-So the step of the loop is the number of all threads, gridDim * blockDim: a grid-stride loop. A grid
-of any size handles arrays of any size, and the end of the range takes the place of `if i < n`.
+How much the cache saves where access is not coalesced depends on how many warps share it.
 
 Changed: Thread.__init__ (gridDim, the number of blocks), launch.
 Try: floats of 8 bytes in `sectors`. How many sectors does a turn fetch then, in both ways?

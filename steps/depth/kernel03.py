@@ -1,23 +1,15 @@
-"""Step kernel03: Blocks in two and three dimensions
+"""Step kernel03: Blocks in three dimensions
 
-A picture has rows and columns, and a thread has one number. It can divide (i // width, i % width),
-but the blocks remain strips: 16 threads are 16 pixels of one row. That is a bad shape as soon as a
-pixel needs its neighbours. To blur, each pixel becomes the mean of 3 x 3. A strip of 16 x 1 looks
-at 18 x 3 = 54 pixels; a square of 4 x 4 pixels looks at 6 x 6 = 36. All its threads read through
-the same cache, so fewer pixels are less traffic; and the larger the block, the larger the gain.
-
-So CUDA gives each position and each size three parts: x, y, z.
+Step 80d built blocks of two dimensions. CUDA's positions and sizes have three parts, x, y, z.
 
     column = blockIdx.x * blockDim.x + threadIdx.x          a block of (4, 4) threads
     row    = blockIdx.y * blockDim.y + threadIdx.y          does 4 x 4 pixels
 
-x changes fastest: threads that differ by 1 in x are neighbours in a warp. So x has to run along the
-rows of the array, where neighbours lie side by side in memory (step kernel02). That is the trap:
-NumPy writes [row, column], CUDA (x, y), which is (column, row). If they are exchanged, the numbers
-are right, and each warp reads 8 times as much as it should.
-
 A size that is given as a number is a size along x, and the others are 1: what steps kernel01 and
 kernel02 launched still runs, with `.x` behind each name.
+
+The trap: NumPy writes [row, column], CUDA (x, y), which is (column, row). If they are exchanged,
+the numbers are right, and each warp reads 8 times as much as it should.
 
 Changed: Thread, launch. New: Dim3.
 Try: a block of (8, 2) threads, then (2, 8). How many pixels does each look at?

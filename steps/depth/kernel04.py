@@ -1,12 +1,8 @@
-"""Step kernel04: Shared memory and barriers
+"""Step kernel04: Shared memory and barriers in the package's dress
 
-A sum needs more than its own element. 8 threads can add 8 numbers in 3 rounds: half of the threads
-add the numbers of the other half to theirs, then a quarter, then one. But a thread must not read a
-number before its owner has written it, and nothing makes it wait: the kernel `hasty` of the demo
-runs on the launch of step kernel03 and says that the sum is 0.
-
-So the threads of a block can wait for each other. At a barrier, CUDA's __syncthreads(), each stops
-until all have come, and what they wrote before it can be read by all after it:
+Step 80e built them: `yield` is the barrier, and `launch` lets each thread of a block run to its
+next yield, then all of them to the following one. Here it does so for blocks of three dimensions,
+and for kernels without a barrier as before.
 
     shared    0  1  2  3  4  5  6  7        all have written
     barrier
@@ -14,14 +10,9 @@ until all have come, and what they wrote before it can be read by all after it:
     barrier
     shared   12 16  .  .  .  .  .  .        2 threads add          28 after one more
 
-What they write to is a little memory that belongs to the block, `shared`: some 100 kB, close to the
-processor, and much faster than the memory of the GPU. It is there as long as the block runs.
-
-In Python, a function that contains `yield` stops there and can be resumed. So `yield` is the
-barrier: `launch` lets each thread of a block run to its next yield, then all of them to the
-following one. The trap: in an ordinary launch blocks cannot wait for each other. A grid may have
-more blocks than run at once, and waiting for one that has not begun would never end. A second
-launch adds the blocks' sums.
+The trap: in an ordinary launch blocks cannot wait for each other. A grid may have more blocks than
+run at once, and waiting for one that has not begun would never end. A second launch adds the
+blocks' sums.
 
 Changed: Thread.__init__ (shared), launch.
 Try: take the `yield` out of the loop of block_sum, and put one in front of the loop.

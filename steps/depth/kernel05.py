@@ -1,13 +1,9 @@
-"""Step kernel05: Races, and a barrier that some threads miss
+"""Step kernel05: The launch that checks: shuffled order, missed barriers
 
-Mistakes in kernels are often silent, and show only in some runs. Two of them are so common that
-they have names.
-
-A race condition: threads use the same place, one of them writes, and their order is not fixed. Say
-32 threads count by `total[0] = total[0] + 1`. That is three actions, and all threads may read
-before any of them writes. The demo runs two orders of the same kernel: 32, and 4. Only the order
-differs. The remedy is an atomic addition (atomicAdd), which no other thread can interrupt, or a
-place for each thread and a barrier, as in step kernel04.
+Step 80f has shown races: threads use the same place, one of them writes, and their order is not
+fixed. So the launch runs blocks and threads in an order that is shuffled from a seed: a kernel
+which depends on one order is wrong at once. The other common mistake is a barrier that some threads
+miss.
 
 A barrier that some threads miss. With a barrier inside of an `if`, some threads wait and the others
 go around it: they read what is not written yet, or wait at another barrier. CUDA asks that all

@@ -1,17 +1,9 @@
-"""Step kernel06: A kernel in CUDA C, and how an operation reaches it
+"""Step kernel06: Kernel, and how an operation reaches it
 
-The GPU does not run Python. A kernel for it is a function in CUDA C, which is C with a few more
-words: __global__ marks a kernel, and threadIdx, blockIdx, blockDim and gridDim are there without
-being passed. It is text, and a compiler on the machine makes a program of it when it is first
-launched; CuPy's RawKernel calls that compiler. Launching again uses the program that is there.
-
-The kernel is the grid-stride loop of step kernel02. (Its `long long` is an integer of 64 bits: an
-int would overflow at 2^31 elements, and the thread would write to a negative place.)
-
-How do operations use it without an `if` in each of them? A functools.singledispatch chooses a body
-by the type of the first argument. `add` has one body for all array libraries, and @on_cuda (step
-backend05) gives it another for CuPy's arrays. The caller of `add` need not know of it. PyTorch's
-dispatcher does the same with a table: operation and device, and the kernel for the two.
+Step 82a built it: the text of a kernel in CUDA C, and a body of the operation for CuPy's arrays.
+Here `add` is a functools.singledispatch: it chooses a body by the type of its first argument, and
+@on_cuda (step backend05) adds one. The caller of `add` need not know of it. PyTorch's dispatcher
+does the same with a table: operation and device, and the kernel for the two.
 
 The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; the
 type of a Python int would have to be guessed, so n goes as np.int64, which is C's long long.

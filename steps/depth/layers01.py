@@ -1,26 +1,19 @@
-"""Step layers01: Linear: weights, bias and their random start
+"""Step layers01: Linear in the package's dress
 
-The network of step nll05 wrote x @ W + b three times, with six tensors in a list. The most common
-layer of all is that formula with its own W and b:
-
-    y = x W^T + b            y_i = sum over j of W_ij x_j + b_i
-
-Each output is a weighted sum of all inputs. The weight has the shape [outputs, inputs], so that row
-i belongs to output i, as in PyTorch; weights saved by PyTorch fit.
-
-Which values does it start with? Equal ones do not work. Units (outputs of a layer) that start with
-equal weights get equal gradients in every step and stay equal: four units compute what one could.
-The demo counts them. So the values are random. Linear draws from
+Step 41b built Linear, y = x W^T + b, with a start at random: equal units would stay equal. Here the
+weight is empty at first and drawn in `reset_parameters`, so that it can be drawn anew, on any
+device, in PyTorch's order:
 
     [-1/sqrt(n), 1/sqrt(n))    for n inputs
 
-so that a sum of n terms does not grow with n. (PyTorch calls kaiming_uniform_(a=sqrt(5)), which
-draws from the same range. Step init03 explains it.)
+(PyTorch calls kaiming_uniform_(a=sqrt(5)), which draws from the same range. Step init03 explains
+it.)
 
 The trap: the values are written in place, and a parameter refuses that while history is recorded.
 Hence no_grad.
 
-New: Linear. Moved: Module to tinytorch/nn/module.py, what hooks need to nn/hooks.py.
+Changed: Linear. New: Linear.reset_parameters. Moved: Module to tinytorch/nn/module.py, what hooks
+need to nn/hooks.py.
 Try: let only the biases differ at the start. Is that enough for different units?
 """
 

@@ -7,7 +7,7 @@ caller has never seen.
 
 So `linear` checks its operands first:
 
-    operands that are not tensors of one type     refused, by check_operands (step matmul06)
+    operands that are not tensors of one type     refused, by check_operands (step matmul04)
     a weight that is not a matrix, a 0-d input    matmul and + compute or refuse them
     a bias of another shape                       expand_as, whose gradient is summed again
 

@@ -1,19 +1,8 @@
-"""Step layers09: Dropout
+"""Step layers09: Dropout in the package's dress
 
-A network with 300 parameters that is trained on 20 noisy points overfits: its error on them becomes
-small, and on new points it is four times as large. The demo trains one. The units have adapted to
-each other; one cancels the output of another at just these points.
-
-Dropout prevents that. In training it sets each element to 0 with probability p, with a new draw in
-each call, so no unit can rely on another (Srivastava et al., 2014). In evaluation nothing is
-dropped.
-
-But then a sum has more terms in evaluation than in training: 1 / (1 - p) times as many. So in
-training the elements that are kept are multiplied by that number:
-
-    y = x m / (1 - p),   m = 1 with probability 1 - p, else 0        mean of y = x
-
-The expected value is unchanged, and evaluation needs no correction.
+Step 48a built dropout: zeros in training, the rest times 1 / (1 - p), nothing in evaluation. Here
+the mask is drawn in the type and on the device of x. The demo trains a network with 300 parameters
+on 20 noisy points, with and without it.
 
 The trap: without eval() the trained network returns random outputs. (PyTorch: F.dropout has the
 argument training=True; the module passes its own `training`, step module16.)

@@ -1,26 +1,19 @@
-"""Step loader01: Samplers: the order of the items
+"""Step loader01: Samplers in the package's dress
 
-A dataset says what an item is (step dataset02), and collate how items become a batch (step
-dataset03). Neither says which items, or when. To take them in the order of the file is wrong: files
-are often sorted by class. The demo trains a network with sorted digits, 0 to 9. In nearly every
-batch all labels are the same, and what the network learns in the end is to say 9. It does so for
-327 of 360 test images, and is right for 19 %. With shuffled digits, the same network is right for
-85 %.
+Step 77a built samplers: objects that give numbers of items. Here they get a base class, for the
+name and for a clear error. Any object with __iter__ can be a sampler, also a list; __len__ is
+needed only for the length of an epoch.
 
-A Sampler gives numbers of items. SequentialSampler counts. RandomSampler shuffles: each number
-comes once per epoch. Each `iter(sampler)` shuffles anew, so two items that were in one batch hardly
-ever meet again. Shuffling once, before training, would keep all batches as they are.
-
-Any object with __iter__ can be a sampler, also a list; __len__ is needed only for the length of
-an epoch. The base class is there for the name, and for a clear error.
+Each `iter(sampler)` shuffles anew. The demo trains with digits that are sorted by class, and with
+shuffled ones: 19 % and 85 % are read.
 
 The trap: a test needs no shuffling. In an order that is always the same, one can find the item that
 went wrong.
 
 (torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
 
-Moved: step dataset09, to tinytorch/utils/data/dataset.py. New: Sampler, SequentialSampler,
-RandomSampler.
+Changed: SequentialSampler, RandomSampler. New: Sampler. Moved: step dataset09, to
+tinytorch/utils/data/dataset.py.
 Try: give both epochs of the shuffled training the same list of numbers. How much does it matter?
 """
 

@@ -1,13 +1,7 @@
-"""Step loader02: BatchSampler, and the last batch
+"""Step loader02: BatchSampler in the package's dress: the last batch
 
-Step loader01's demo cut the list of numbers by hand. A BatchSampler does it: it is a sampler whose
-numbers are lists of numbers. It takes them from another sampler, as they come:
-
-    sampler         4 0 3 1 2
-    batches of 2    [4, 0] [3, 1] [2]
-
-The other sampler decides about the order, and it may be any sampler: the demo's puts texts of about
-the same length side by side, because the shorter ones of a batch must be padded.
+Step 77c built BatchSampler, a sampler whose numbers are lists of numbers. New here are the
+checks of its options.
 
 The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch. The
 1797 digits make 28 batches of 64 and one of 5, so each of these 5 items counts 13 times as much as
@@ -16,8 +10,6 @@ the sums instead. In training, drop_last=True leaves the short batch out; as the
 item is left out for long. Never do that in a test.
 
 The checks: for Python, True is an integer, so BatchSampler(s, True) would make batches of one.
-
-(torch.utils.data.BatchSampler is the same.)
 
 New: BatchSampler, check_positive, check_bool.
 Try: take the `iter` away from the first line of BatchSampler.__iter__. Why does it never end?

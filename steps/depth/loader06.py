@@ -1,26 +1,19 @@
-"""Step loader06: multinomial: drawing by weight
+"""Step loader06: multinomial in the package's dress
 
-Nine of ten mails are not spam, and a network that always says "no spam" is right nine times of ten.
-RandomSampler draws all items alike. To draw the rare ones more often, each index i gets a weight
-w_i, and should come with the probability w_i / (w_1 + ... + w_n).
-
-With replacement: the running sums of the weights, divided by the last one, are edges between 0 and
-1. A uniform number falls between two of them. The wider the gap, the more often its index is drawn:
+Step 55a drew without replacement, by a race: index i waits for a random time -log(u) / w_i, and the
+first to arrive are the sample. With replacement there is a faster way. The running sums of the
+weights, divided by the last one, are edges between 0 and 1, and a uniform number falls between two
+of them:
 
     weights 0.1, 0.2, 0.7      |-|--|-------|        u = 0.45  ->  index 2
                                0 .1 .3      1
-
-Without replacement, an index that was drawn must not be drawn again. Taking its weight away and
-adding up anew costs n additions for each draw. It is simpler as a race: each index arrives after a
-random time, -log(u) / w, and the first to arrive are the sample. Index i arrives first with the
-probability w_i / (w_1 + ... + w_n), and among those that are left the same holds again.
 
 The trap: a uniform number may be 0, and its logarithm is not finite. 1 - u is never 0, and log1p
 computes log(1 - u) without rounding 1 - u first. An index of weight 0 arrives at the time infinity.
 
 (torch.multinomial is the same function, with other random numbers.)
 
-Moved: fork_rng and its kin, to tinytorch/random.py. New: multinomial.
+New: multinomial. Moved: fork_rng and its kin, to tinytorch/random.py.
 Try: draw all three of the demo's indices in a race. Which one is the last, most of the time?
 """
 

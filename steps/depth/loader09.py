@@ -1,17 +1,11 @@
-"""Step loader09: WeightedRandomSampler: rare classes more often
+"""Step loader09: WeightedRandomSampler in the package's dress
 
-Of 100 mails, 10 are spam. To see as many of them as of the others, give each item of a class of n
-items the weight 1/n. WeightedRandomSampler draws with these weights; with replacement, since the
-ten must come several times in an epoch of 100.
+Step 77b built it: rare classes more often. Here it takes a generator, and checks what it is
+given.
 
 The trap: it needs one weight for each item, not for each class. Given the weights of two classes,
 it draws only the items 0 and 1. There is no error, since the sampler does not see the dataset: the
 weights could be those of two items.
-
-And an item that comes nine times as often is learned by heart sooner. There are no more rare items
-than before; they only count more.
-
-(torch.utils.data.WeightedRandomSampler is the same.)
 
 New: WeightedRandomSampler. Moved: multinomial, to tinytorch/ops/multinomial.py.
 Try: weights 1/n for the digits. Which class is the rarest?

@@ -1,13 +1,6 @@
-"""Step loader10: DataLoader: a generator of batches
+"""Step loader10: DataLoader in the package's dress
 
-With a dataset, a sampler and a way to collate, a loop over batches takes three lines, the same
-in nearly every program:
-
-    for epoch in range(3):
-        for numbers in BatchSampler(RandomSampler(data), 64, False):
-            x, y = collated(data, numbers)
-
-DataLoader makes a class of these lines. Its __iter__ is a generator function: it stops at `yield`,
+Steps 47b and 77a built the loader. Here its __iter__ is a generator function: it stops at `yield`,
 and goes on there when the loop wants the next batch. So one batch is in memory at a time, and a
 loop that is left early has made no batch in vain.
 
@@ -17,9 +10,7 @@ own, so two loops over one loader do not disturb each other.
 The trap: with shuffle=True, two loops over one loader see two orders. To look at the batches and
 then to train with them, keep them in a list.
 
-(torch.utils.data.DataLoader is the same class.)
-
-Moved: the samplers, to tinytorch/utils/data/sampler.py. New: DataLoader.
+New: DataLoader. Moved: the samplers, to tinytorch/utils/data/sampler.py.
 Try: print in __getitem__ of a dataset, and see when each item is made.
 """
 

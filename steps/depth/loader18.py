@@ -1,28 +1,15 @@
-"""Step loader18: A worker process that makes batches
+"""Step loader18: A worker in the package's dress
 
-A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
-waits. The demo's items take a millisecond each, so 200 of them take 0.2 seconds. Threads help where
-items wait for a file or are decoded in C; a transform written in Python does not gain by them,
-since Python runs one thread at a time. But another process can make the next batches in the
-meantime. The demo's two take about half of the time.
-
-    here      ask for [0, 1]     ask for [2, 3]     take ...     take ...     None
-    worker                  batch 0 ........  batch 1 ........                the end
-
-A worker is a process with a pipe. Its life is a loop: it reads a task, fetches the batch as the
-loader itself would, and sends it (step loader17). A None ends it.
-
-A product of matrices takes as many threads as there are cores (step dataset01), and eight workers
-with eight threads each take the cores away from each other. So a worker begins by setting its own
-threads to one. The main process keeps its own.
+Step 77d built a process that makes batches: it reads tasks from a pipe and sends batches, and None
+ends it. Here it fetches as the loader itself would, sends tensors by step loader17, and sets its
+own threads to one: a product of matrices takes as many threads as there are cores (step dataset01),
+and eight workers with eight threads each take the cores away from each other.
 
 The trap: a worker has a copy of the dataset. What it changes, the main process does not see, and
 the other way round. And a worker that starts Python anew finds a class by its name in the file, so
 the demo's dataset stands above it.
 
-(PyTorch's workers are processes of the same kind, with one thread each.)
-
-Moved: send, receive, to transfer.py. New: work, Worker, close.
+New: work, Worker, close. Moved: send, receive, to transfer.py.
 Try: take the millisecond of sleep out of Slow. Are two processes still faster than none?
 """
 

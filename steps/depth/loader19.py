@@ -1,25 +1,13 @@
-"""Step loader19: DataLoader with workers
+"""Step loader19: Workers in the loader, in the package's dress
 
-Step loader18's demo dealt out the tasks by hand. The loader does it with num_workers of them:
-
-    here        ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | take 0, ask 0 | ...
-    worker 0    batch 0 ........  batch 2 ........  batch 4 ........
-    worker 1    batch 1 ........  batch 3 ........  batch 5 ........
-
-Each worker gets a task, and another one when its answer has been taken. Tasks are dealt out in
-turn, and each worker answers its own in order. So taking the answers in turn gives all batches in
-order, even if a later one was ready first: `owed` lists the workers in this order. At the end all
-processes end.
-
-WorkerIterator is a BatchIterator with another `start` and another `__next__`; nothing else in the
-loader knows where batches are made.
+Step 77e built the loader with workers: tasks are dealt out in turn, and answers are taken in turn.
+Here WorkerIterator is a BatchIterator with another `start` and another `__next__`; nothing else in
+the loader knows where batches are made. `owed` lists the workers in the order in which answers are
+due.
 
 The trap is the time that processes cost. To start one takes milliseconds, and each batch is copied
 into shared memory and out of it. Workers pay off if an item takes about a millisecond or more.
 Begin with num_workers=0, where a debugger works.
-
-(torch.utils.data.DataLoader has num_workers too. A stream, whose workers would all begin at its
-first item, comes in step loader24.)
 
 Changed: BatchIterator.start, DataLoader. New: WorkerIterator; num_workers.
 Try: num_workers=1, 2, 4, 8, 16. From which number on is there no gain?

@@ -1,17 +1,13 @@
-"""Step loss01: Regression losses: mse_loss and l1_loss
+"""Step loss01: Losses in the package's dress: mse_loss, l1_loss, reduction
 
-A loss is one number that says how wrong a network is. So far we wrote (y - t).square().mean() each
-time. Is the square right? Training follows the slope of the loss, here of one error d = y - t:
+Step 42 built mse_loss. Each loss of PyTorch has a `reduction`: the mean of all losses, their sum,
+or all of them ("none"). The sum grows with the number of items, and would need a smaller step size;
+so the mean is the default.
 
-    mse_loss     d^2      slope 2 d        the gradient of an error of 10 is 20, of 1 it is 2
-    l1_loss      |d|      slope 1 or -1    all errors have equal gradients
-
-One typo in the data then moves the whole fit. The demo finds the best constant for five numbers,
-one of which is 30 instead of 3. For the square it is 8, the mean, far from most of them. For the
-absolute value it is 3, the median.
-
-Each loss has a `reduction`: the mean of all losses, their sum, or all of them ("none"). The sum
-grows with the number of items, and would need a smaller step size; so the mean is the default.
+The second loss of the run is the absolute value, l1_loss. Its slope is 1 or -1, so all errors have
+equal gradients, and one typo in the data does not move the whole fit. The demo finds the best
+constant for five numbers, one of which is 30 instead of 3. For the square it is 8, the mean, far
+from most of them. For the absolute value it is 3, the median.
 
 As in step activation11 the modules need no code. LossModule has two inputs and shows no options, as
 in PyTorch.
@@ -19,7 +15,7 @@ in PyTorch.
 The trap: `reduction` must be a keyword here. In PyTorch two older arguments come before it, so
 "sum" by position would be one of them.
 
-New: check_reduction, reduced, mse_loss, l1_loss; LossModule, MSELoss, L1Loss. Moved: the
+Changed: mse_loss. New: check_reduction, reduced, l1_loss; LossModule, MSELoss, L1Loss. Moved: the
 activations.
 Try: make 30 a larger typo. Which loss notices?
 """

@@ -1,16 +1,13 @@
-"""Step loss05: Binary cross entropy
+"""Step loss05: Binary cross entropy of probabilities
 
-The target t is yes (1) or no (0), and the network returns a probability p of yes. One loss could be
-(p - t)^2. But if the network is sure and wrong, p = 0.999 for a no, its slope is only almost 2, and
-a sigmoid before it passes on very little of that.
-
-A better loss is -log of the probability of the right class:
+Step 43 has the loss of yes or no for logits: -log of the probability of the right answer. This one
+takes the probability p itself:
 
     l = -log(p) for yes, -log(1 - p) for no      =  -t log(p) - (1 - t) log(1 - p)
 
-It is 0 if the network is sure and right, and grows without bound if it is sure and wrong. Summed
-over all items, it is the negative logarithm of the probability of all the data (the likelihood).
-The second form also accepts a t between 0 and 1.
+The second form also accepts a t between 0 and 1. Why not (p - t)^2? If the network is sure and
+wrong, p = 0.999 for a no, its slope is only almost 2, and a sigmoid before it passes on very little
+of that.
 
 The losses so far were functions of x - t, and their gradient for t is that for x with the other
 sign. This one is not. So from_formulas takes a third formula, df/dt.

@@ -1,18 +1,11 @@
-"""Step loss08: Binary cross entropy with logits
+"""Step loss08: Binary cross entropy with logits in the package's dress: pos_weight
 
-In step loss06 a network was sure and wrong, and got no gradient: sigmoid(200) is 1 in float32,
-log(0) was replaced by -100, and the slope of the sigmoid was 0. The information is lost before the
-loss is computed. But the input of the sigmoid, the logit x, still has it.
+Step 43 built this loss: log(1 + exp(x)) - t x, which is exact where a sigmoid before a logarithm
+has lost the number. Its slope is the prediction minus the target.
 
-Put p = sigmoid(x) into the formula, and simplify:
-
-    l = log(1 + exp(x)) - t x            dl/dx = sigmoid(x) - t
-
-The first term is softplus, which is exact for any x (step activation04). The slope is the
-prediction minus the target, as in step nll05: 1 for the network above, the largest possible value.
-
-If one item in a hundred is a yes, a network that always says no is nearly right. pos_weight
-multiplies the loss of each yes. For that the loss is written with softplus(-x) = -log(p).
+What is new is pos_weight. If one item in a hundred is a yes, a network that always says no is
+nearly right. pos_weight multiplies the loss of each yes. For that the loss is written with
+softplus(-x) = -log(p) (step activation04).
 
 The trap: a Sigmoid at the end of the network and this loss apply the sigmoid twice, without an
 error. The network must return logits; for probabilities, apply sigmoid to them. (PyTorch:

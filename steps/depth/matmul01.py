@@ -1,33 +1,30 @@
-"""Step matmul01: The product of two matrices, again
+"""Step matmul01: The matrix product in the package's dress: vectors, and what is not needed
 
-Step 61a laid the matrix product aside. Without it, a layer with m inputs and p outputs, for n
-samples, is [n, m, 1] times [m, p], summed over m: n m p products are written to memory, to be read
-once. The demo measures what that costs. A matrix product adds them up where they arise, and
-training spends most of its time in it:
+Step 37a derived dL/dA = G B^T and dL/dB = A^T G, and step 56a took them to batches. Here both get
+annotations, and two things that were missing.
 
-    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
+Vectors. A vector on the right is a matrix with one column; math.prod(()) is 1, so its shape (m,)
+gives `columns` = 1. A vector on the left is a single row. Both lose that dimension in the result,
+and get it back from their shapes in backward. A product of two vectors is a number, [n] @ [n] ->
+[]: it is not a column times a row.
 
-What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
-the whole row i of C: in c_ij with the factor b_kj. All these ways count, so they are added:
+Only what is needed. Each gradient needs the other factor. So forward keeps A only if B needs a
+gradient, and B only if A does: the data that enters the first layer of a network needs none, and
+dL/dA is not computed there. (ctx.edges has None for an input that needs no gradient.)
 
-    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
-    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
+What was broadcast is summed by SumTo, for each operand by itself: [4, 1, n, m] times [5, m, p] is
+[4, 5, n, p], and the shortcut for many rows and one matrix is inside of the node now.
 
-You need not learn them by heart, for the shapes remember them: A is [n, m], B is [m, p], G is
-[n, p], and the only product of G and B that can be [n, m] is G B^T.
-
-Each gradient needs the other factor. So forward keeps A only if B needs a gradient, and B only if A
-does: the data that enters the first layer of a network needs none, and dL/dA is not computed there.
-
-The trap: the shapes do not help with square matrices. G B in place of G B^T fits as well, and is
-wrong.
+The trap: broadcasting by mistake. Two batches of different meaning, [8, n, m] and [8, m, p], one of
+sentences and one of weights, fit each other, and each sentence meets other weights.
 
 `saves = 0, 1` declares which arguments are kept, so no call has to look for them (step node02).
 
-Changed: a new module, matmul.py, begins. New: MatMul, matmul, and the operator @.
-Try: return the gradients with g.T in place of g. Which of the shapes do not fit?
+Changed: MatMul, matmul, and the operator @.
+Try: leave the SumTo out for B. Which pair of the demo fails?
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,6 +32,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.broadcast import SumTo
 
 
 class MatMul(Function):
@@ -43,6 +41,10 @@ class MatMul(Function):
     c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
     So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
     [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
+
+    A vector on the left is one row, on the right one column. Further dimensions in front are a
+    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
+    one matrix is a single product with all rows of the batch, instead of one for each matrix.
     """
 
     saves = 0, 1
@@ -50,50 +52,85 @@ class MatMul(Function):
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed
         ctx.save_for_backward(None if edge_b is None else a, None if edge_a is None else b)
+        ctx.shapes = a.shape, b.shape
+        if a.ndim > 2 and 1 <= b.ndim <= 2:
+            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+            return (rows @ b).reshape(a.shape[:-1] + b.shape[1:])
         return a @ b
 
     def backward(ctx, g: Any) -> Any:
         a, b = ctx.saved
-        ga = None if b is None else g @ b.T
-        gb = None if a is None else a.T @ g
+        a_shape, b_shape = ctx.shapes
+        ga = gb = None
+        if len(a_shape) == len(b_shape) == 2:
+            ga = None if b is None else g @ b.T
+            gb = None if a is None else a.T @ g
+        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
+            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
+            g = g.reshape(rows, columns)
+            if b is not None:
+                ga = (g @ b.reshape(inner, columns).T).reshape(a_shape)
+            if a is not None:
+                gb = (a.reshape(rows, inner).T @ g).reshape(b_shape)
+        else:
+            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
+            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
+            if b is not None:
+                ga = g @ b.swapaxes(-1, -2)
+                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
+            if a is not None:
+                gb = a.reshape(matrices).swapaxes(-1, -2) @ g
+                gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
 
 @tensor_method("matmul", "__matmul__")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product `input @ other`: [n, m] and [m, p] give [n, p]."""
+    """The matrix product `input @ other`, by the number of dimensions:
+
+        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
+        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+
+    Raises:
+        RuntimeError: the shapes do not fit.
+    """
     return MatMul.apply(input, other)
 
 
 if __name__ == "__main__":
-    import timeit
-
-    from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
-    C = A @ B
-    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
-    print("as a sum:", (A.unsqueeze(-1) * B).sum(1).tolist())
-    # -> as a sum: [[5.0, 11.0], [14.0, 23.0]]
-
-    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
-    ga, gb = grad(C, (A, B), tensor([[1.0, 0.0], [0.0, 0.0]]))
-    print("dL/dA =", ga.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    print("dL/dB =", gb.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
-
     rng = np.random.default_rng(0)
-    a, b = (tensor(rng.random(shape), requires_grad=True) for shape in [(2, 3), (3, 4)])
-    print("derivatives:", gradcheck(matmul, (a, b)), gradgradcheck(matmul, (a, b)))
-    # -> derivatives: True True
+    SHAPES = [
+        ((4, 3), (3, 2)),
+        ((3,), (3,)),
+        ((3,), (3, 2)),
+        ((2, 3), (3,)),
+        ((4, 2, 3), (3, 2)),
+        ((4, 2, 3), (3,)),
+        ((4, 2, 3), (4, 3, 2)),
+        ((4, 1, 2, 3), (5, 3, 2)),
+        ((3,), (4, 3, 2)),
+        ((2, 3), (4, 3, 2)),
+    ]
+    for pair in SHAPES:
+        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
+        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
+        print(*map(list, pair), "->", list((a @ b).shape), right)
+    # -> [4, 3] [3, 2] -> [4, 2] True
+    # -> [3] [3] -> [] True
+    # -> [3] [3, 2] -> [2] True
+    # -> [2, 3] [3] -> [2] True
+    # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
+    # -> [4, 2, 3] [3] -> [4, 2] True
+    # -> [4, 2, 3] [4, 3, 2] -> [4, 2, 2] True
+    # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
+    # -> [3] [4, 3, 2] -> [4, 2] True
+    # -> [2, 3] [4, 3, 2] -> [4, 2, 2] True
 
-    # What is kept: the weight needs a gradient, the data does not.
-    data, weight = tensor(rng.random((2, 3))), b
-    node = (data @ weight).grad_fn
-    print("kept:", [value is not None for value in node.saved])  # -> kept: [True, False]
-
-    x, w = (tensor(rng.random((200, 200), dtype=np.float32)) for _ in range(2))
-    product = min(timeit.repeat(lambda: x @ w, number=1, repeat=20))
-    as_sum = min(timeit.repeat(lambda: (x.unsqueeze(-1) * w).sum(1), number=1, repeat=3))
-    print(f"a product takes 1/{as_sum / product:.0f} of the time of the sum")  # -> ...
+    # A frozen weight: the data that enters a layer is not kept.
+    layer = tensor(rng.random((3, 2)), requires_grad=False)
+    data = tensor(rng.random((4, 3)), requires_grad=True)
+    print("kept:", [each is not None for each in (data @ layer).grad_fn.saved])
+    # -> kept: [False, True]

@@ -1,27 +1,23 @@
-"""Step matmul02: Vectors, and a batch of rows
+"""Step matmul02: Products of halves, through float32
 
-Words of a text come as [sentences, words, features], and each word goes through the same layer: one
-matrix [m, p] for all. NumPy's @ takes that, and returns [b, t, p]. But step matmul01's backward
-turns the dimensions of the batch around with `.T`, and fails. With vectors it fails too.
+BLAS, the library of fast products, has no product of float16. NumPy's own @ of halves is a plain
+loop: in the demo the product of two float16 matrices takes several times as long as the product of
+the same matrices in float32. So matmul_arrays converts, multiplies, and converts back:
 
-NumPy computes b products for b sentences. But all rows of all sentences meet the same matrix:
+    (a as float32 @ b as float32), rounded to float16        one rounding, at the end
 
-    [b, t, m] @ [m, p]   =   [b t, m] @ [m, p],   with the shape [b, t, p]
+The conversions cost little: a product of two [n, n] matrices converts 3 n^2 numbers and makes n^3
+products. The sums of products must be in float32 anyway. float16 has 11 bits, so a sum that has
+reached 2,048 does not grow by adding ones. The demo adds 4,096 quarters one by one, and finds 512
+in place of 1,024. NumPy's loop sums halves in float32, too, and so do graphics cards.
 
-The sentences are one below the other in memory already, so this is a reshape, and a single product
-of b t rows. Short sentences gain by it. The gradient of the matrix gains most: dL/dB = A^T G with
-all rows adds up what the sentences contribute, where b matrices [m, p] would be written, and then
-summed.
+Integers of two bytes stay integers: float32 could not hold all their sums.
 
-A vector on the right is a matrix with one column; math.prod(()) is 1, so its shape (m,) gives
-`columns` = 1. A vector on the left is a single row, by the same formula. Both lose that dimension
-in the result, and get it back from their shapes in backward.
+The trap: the result is still float16, and 65,504 is its largest number. The sum may be exact in
+between and inf at the end.
 
-The trap: a product of two vectors is a number, [n] @ [n] -> []. It is not a column times a row,
-which would be [n, n].
-
-Changed: MatMul, matmul (its text). Two matrices keep their own lines: it is the usual case.
-Try: let forward compute a @ b always. What changes? Then measure 2,048 sentences of one word.
+Changed: MatMul.forward. New: matmul_arrays.
+Try: multiply a row of seven 100s in float16 by itself; then a row of seven 90s.
 """
 
 import math
@@ -32,6 +28,14 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.broadcast import SumTo
+
+
+def matmul_arrays(a: Any, b: Any) -> Any:
+    """a @ b; floats with 2 bytes an element are summed in float32, and rounded once."""
+    if a.dtype.itemsize != 2 or a.dtype.kind in "iu":
+        return a @ b
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
 class MatMul(Function):
@@ -41,8 +45,9 @@ class MatMul(Function):
     So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
     [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
 
-    A vector on the left is one row, on the right one column. A batch times one matrix is a single
-    product with all rows of the batch, instead of one for each matrix of it.
+    A vector on the left is one row, on the right one column. Further dimensions in front are a
+    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
+    one matrix is a single product with all rows of the batch, instead of one for each matrix.
     """
 
     saves = 0, 1
@@ -53,8 +58,8 @@ class MatMul(Function):
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-            return (rows @ b).reshape(a.shape[:-1] + b.shape[1:])
-        return a @ b
+            return matmul_arrays(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return matmul_arrays(a, b)
 
     def backward(ctx, g: Any) -> Any:
         a, b = ctx.saved
@@ -63,13 +68,22 @@ class MatMul(Function):
         if len(a_shape) == len(b_shape) == 2:
             ga = None if b is None else g @ b.T
             gb = None if a is None else a.T @ g
-        else:  # all rows of a, whatever its shape, with one matrix or column
+        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
             rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
             g = g.reshape(rows, columns)
             if b is not None:
                 ga = (g @ b.reshape(inner, columns).T).reshape(a_shape)
             if a is not None:
                 gb = (a.reshape(rows, inner).T @ g).reshape(b_shape)
+        else:
+            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
+            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
+            if b is not None:
+                ga = g @ b.swapaxes(-1, -2)
+                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
+            if a is not None:
+                gb = a.reshape(matrices).swapaxes(-1, -2) @ g
+                gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
 
@@ -79,7 +93,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
         [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
-        [b..., n, m] @ [m, p]  [b..., n, p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
 
     Raises:
         RuntimeError: the shapes do not fit.
@@ -90,28 +104,33 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    half = np.full(4096, 0.5, np.float16)
+    one_by_one = np.float16(0)
+    for product in half * half:
+        one_by_one += product
+    print("4,096 quarters:", float(one_by_one), "ours:", (tensor(half) @ tensor(half)).item())
+    # -> 4,096 quarters: 512.0 ours: 1024.0
 
     rng = np.random.default_rng(0)
-    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((4, 2, 3), (3, 2)), ((4, 2, 3), (3,))]
-    for pair in SHAPES:
-        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
-        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
-        print(*map(list, pair), "->", list((a @ b).shape), right)
-    # -> [3] [3] -> [] True
-    # -> [2, 3] [3] -> [2] True
-    # -> [3] [3, 2] -> [2] True
-    # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
-    # -> [4, 2, 3] [3] -> [4, 2] True
+    for pair in [((8, 64), (64, 8)), ((2, 8, 64), (64, 8)), ((2, 8, 64), (2, 64, 8))]:
+        a, b = (tensor(rng.random(shape).astype(np.float16)) for shape in pair)
+        exact = a.array.astype(np.float64) @ b.array.astype(np.float64)
+        right = ((a @ b).array == exact.astype(np.float16)).mean()
+        print(list(exact.shape), (a @ b).dtype, "rounded once:", right > 0.99)
+    # -> [8, 8] tinytorch.float16 rounded once: True
+    # -> [2, 8, 8] tinytorch.float16 rounded once: True
+    # -> [2, 8, 8] tinytorch.float16 rounded once: True
 
-    # The result is the one of the loop over the sentences.
-    batch, weight = (tensor(rng.random(shape, np.float32)) for shape in [(256, 8, 64), (64, 64)])
-    last = batch.array[-1] @ weight.array
-    print("as a loop:", np.allclose((batch @ weight).array[-1], last))  # -> as a loop: True
-    rows, g = batch.array.reshape(2048, 64), rng.random((256, 8, 64), np.float32)
-    one = min(timeit.repeat(lambda: rows.T @ g.reshape(2048, 64), number=1, repeat=30))
-    many = min(timeit.repeat(lambda: (batch.array.swapaxes(1, 2) @ g).sum(0), number=1, repeat=30))
-    print(
-        f"gradient of the matrix: one product takes {one / many:.2f} of the time of 256 and a sum"
-    )
+    short = tensor(np.full(3, 100, np.int16))
+    print("integers:", (short @ short).item(), (short @ short).dtype)
+    # -> integers: 30000 tinytorch.int16
+
+    a = rng.random((256, 256)).astype(np.float16)
+    wide = a.astype(np.float32)
+
+    def seconds(product, x):
+        return min(timeit.repeat(lambda: product(x, x), number=1))
+
+    fast, loop, ours = seconds(np.matmul, wide), seconds(np.matmul, a), seconds(matmul_arrays, a)
+    print(f"float32 takes {fast / loop:.3f} of the time of NumPy's float16, ours {ours / loop:.3f}")
     # -> ...

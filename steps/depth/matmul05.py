@@ -1,21 +1,18 @@
-"""Step matmul05: Gradients of halves: matmul_arrays on Tensors
+"""Step matmul05: Catalogue: mm, bmm, mv, dot, outer
 
-The gradients G B^T and A^T G are products of halves as well, and step matmul04 left them to NumPy's
-slow loop. But matmul_arrays cannot simply stand in backward. Backward runs on arrays, or on Tensors
-if the gradient is to be differentiated again (step 33). A Tensor has no astype; and converted to an
-array, it would lose its history.
+matmul takes any number of dimensions. Programs often know theirs, and want to be told when they are
+wrong about it: a batch that comes where one matrix was meant broadcasts quietly in matmul. Each
+function here is MatMul with such a question in front. Skim them:
 
-    arrays of halves      by way of float32, as in step matmul04
-    Tensors of halves     `@`: the operation itself, which records a node
+    mm     [n, m] [m, p]           mv     [n, m] [m]          bmm    [b, n, m] [b, m, p]
+    dot    [n] [n]                 outer  [n] [m] -> [n, m]: all products, no sum
 
-singledispatch chooses the function by the type of the first argument: matmul_tensors for a Tensor,
-matmul_halves for anything else.
+check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
+not on the function that was called: there a 2-d matmul calls mm. And matmul writes to a given
+tensor, `out`, as step inplace07 has shown it.
 
-The trap: singledispatch looks at the first argument only. All products here have two Tensors or two
-arrays, so the first one tells.
-
-Changed: matmul_arrays, MatMul.backward. New: matmul_halves, matmul_tensors.
-Try: leave matmul_tensors out. Which line of the demo fails?
+Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
+Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?
 """
 
 import functools
@@ -24,10 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.shape import reshape
 
 
 @functools.singledispatch
@@ -97,9 +98,57 @@ class MatMul(Function):
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
+    def name(ctx) -> str:
+        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
+        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
+        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
+
+    @classmethod
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
+        a, b = (array.shape for array in arrays)
+        if not a or not b:
+            found = f"{len(a)}D and {len(b)}D"
+            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
+        if a[-1] == b[-2:][0]:
+            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
+        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
+        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
+        return RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
+            f"the shapes {list(a)} and {list(b)}"
+        )
+
+
+def check_operands(name: str, *operands: Any) -> None:
+    """Checks the operands of a product.
+
+    Raises:
+        TypeError: an operand is not a tensor.
+        RuntimeError: the types differ: a product never promotes.
+        NotImplementedError: the type is bool, as in PyTorch.
+    """
+    for number, operand in enumerate(operands, 1):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
+    if len({operand.array.dtype for operand in operands}) > 1:
+        names = [operand.dtype.name for operand in operands]
+        names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
+        )
+    if operands[0].dtype is bool_:
+        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+
+def one_float_type(a: Any, b: Any) -> bool:
+    """Whether both are tensors of one float type: the most common case, which needs no check."""
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
+
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -107,42 +156,90 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
 
     Raises:
-        RuntimeError: the shapes do not fit.
+        RuntimeError: the shapes do not fit, or the types differ.
     """
+    if out is not None:
+        return into(out, matmul(input, other))
+    if not one_float_type(input, other):
+        check_operands("matmul", input, other)
     return MatMul.apply(input, other)
 
 
+def check_ndims(name: str, a: Tensor, b: Tensor, *wanted: int) -> None:
+    """Checks the number of dimensions of both operands: vector (1), matrix (2) or batch (3).
+
+    Raises:
+        RuntimeError: an operand does not have the number of dimensions that is expected of it.
+    """
+    if not one_float_type(a, b):
+        check_operands(name, a, b)
+    found = a.array.ndim, b.array.ndim
+    if found != wanted:
+        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
+        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+
+
+@tensor_method("mm")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[n, m] times [m, p]: matrices only."""
+    check_ndims("mm", input, mat2, 2, 2)
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("bmm")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
+    check_ndims("bmm", input, mat2, 3, 3)
+    a, b = input.array.shape, mat2.array.shape
+    if (a[0], a[2]) != b[:2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+            f"got: {list(b[:2])}."
+        )
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("mv")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """[n, m] times [m]."""
+    check_ndims("mv", input, vec, 2, 1)
+    return MatMul.apply(input, vec)
+
+
+@tensor_method("dot", "vdot")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The sum of products of two vectors."""
+    check_ndims("dot", input, tensor, 1, 1)
+    return MatMul.apply(input, tensor)
+
+
+@tensor_method("outer", "ger")
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors: [n] and [m] give [n, m]."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
+    return mul(reshape(input, input.array.size, 1), vec2)
+
+
 if __name__ == "__main__":
-    import timeit
+    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    v, two = tensor([1.0, 0.0, -1.0]), tensor([1.0, 10.0])
+    batch = tensor(np.ones((4, 3, 2), np.float32))
+    print("mm:", A.mm(A.T).tolist(), "mv:", A.mv(v).tolist(), "dot:", v.dot(v).item())
+    # -> mm: [[14.0, 32.0], [32.0, 77.0]] mv: [-2.0, -2.0] dot: 2.0
+    print("outer:", outer(two, v).tolist(), "bmm:", bmm(batch.mT, batch).shape)
+    # -> outer: [[1.0, 0.0, -1.0], [10.0, 0.0, -10.0]] bmm: tinytorch.Size([4, 2, 2])
+    out = tensor(np.zeros(2, np.float32))
+    print("out:", matmul(A.detach(), v, out=out) is out, out.tolist())  # -> out: True [-2.0, -2.0]
+    print("names:", *(product.grad_fn.name() for product in (A @ A.T, A @ v, batch @ A)))
+    # -> names: MmBackward0 MvBackward0 UnsafeViewBackward0
 
-    from tinytorch.autograd.backward import grad
-
-    # The plain function cannot take Tensors.
-    half = tensor(np.full((1, 1), 0.5, np.float16))
-    try:
-        matmul_halves.dispatch(np.ndarray)(half, half)
-    except AttributeError as error:
-        print(error)  # -> 'DType' object has no attribute 'kind'
-    print("on Tensors:", matmul_arrays(half, half).item())  # -> on Tensors: 0.25
-
-    # Forward and backward, for each case, and a second derivative.
-    rng = np.random.default_rng(0)
-    for pair in [((8, 64), (64, 8)), ((2, 8, 64), (64, 8)), ((2, 8, 64), (2, 64, 8))]:
-        arrays = [rng.random(shape).astype(np.float16) for shape in pair]
-        a, b = (tensor(array, requires_grad=True) for array in arrays)
-        (ga,) = grad((a @ b).sum(), a, create_graph=True)
-        (gb,) = grad((ga * ga).sum(), b)
-        print(list((a @ b).shape), "gradients:", ga.dtype, gb.dtype)
-    # -> [8, 8] gradients: tinytorch.float16 tinytorch.float16
-    # -> [2, 8, 8] gradients: tinytorch.float16 tinytorch.float16
-    # -> [2, 8, 8] gradients: tinytorch.float16 tinytorch.float16
-
-    short = np.full((1, 3), 100, np.int16)
-    print("integers:", matmul_arrays(short, short.T).item())  # -> integers: 30000
-
-    a = tensor(rng.random((256, 256)).astype(np.float16), requires_grad=True)
-    y = a @ a
-    one = tensor(np.ones_like(y.array))
-    backward = min(timeit.repeat(lambda: grad(y, a, one, retain_graph=True), number=1))
-    loops = 2 * min(timeit.repeat(lambda: a.array @ a.array, number=1))
-    print(f"backward takes {backward / loops:.3f} of the time of NumPy's two products")  # -> ...
+    for wrong in (lambda: mm(batch, A.T), lambda: bmm(batch, batch), lambda: outer(A, v)):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+    # -> mm(): 2D and 2D tensors expected, but got 3D and 2D tensors
+    # -> Expected size for first two dimensions of batch2 tensor to be: [4, 2] but got: [4, 3].
+    # -> outer: Expected 1-D arguments, but got 2-D and 1-D

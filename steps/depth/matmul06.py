@@ -1,27 +1,26 @@
-"""Step matmul06: matmul: checks of types and shapes
+"""Step matmul06: Mixed types are allowed under autocast
 
-NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
-the rest of a network computes in float64, which is slower and is not seen. An addition promotes,
-and PyTorch's product does not: mixed types are an error there, and here from now on.
+Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
+the rest in float32. To write a cast at each product is tedious, and a mode (step 65d) can do it:
+it sees each call with its arguments, before the Function runs. The demo has such a mode in four
+lines. But it never gets to see a product of mixed types. check_operands of step matmul04 has
+refused it before.
 
-A product of true and false is refused too, and of what is not a tensor. And shapes that do not fit
-get an answer with the two numbers that should be equal:
+    matmul(float32, float16)  ->  check_operands: refused       the mode would have cast both
 
-    mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+So the check asks the open modes first: one that has `one_type` promises to make the types equal.
+Only types are excused; what is not a tensor is refused in any case.
 
-NumPy finds the shapes that do not fit, and translate_error finds out what is wrong: no dimension at
-all, the inner sizes, or the batches. So a product that fits pays nothing for this. b[-2:][0] is the
-inner size of a matrix and of a vector; in `rows` a batch counts all its rows, and a vector has one
-number only.
+`getattr(mode, "one_type", False)` is False for all other modes, such as one that counts calls. And
+it is asked only if the types differ, so a product that fits pays nothing.
 
-The types are looked at before each product. Two tensors of one float type, the usual case, get by
-with three comparisons, in one_float_type. Only what fails them goes to check_operands.
+The trap: the promise has to be kept. A mode that says one_type and casts nothing gives NumPy's
+silent float64 back.
 
-The trap: for float types NumPy has one dtype object each, so `is` may compare them, which is
-quicker than `==`. A dtype of another byte order is another object; then the slower check decides.
+Step amp02 builds such a mode in full. PyTorch calls it autocast.
 
-Changed: matmul. New: MatMul.translate_error, check_operands, one_float_type.
-Try: run the WRONG calls of the demo in step matmul05. Which of them get no error there?
+Changed: check_operands.
+Try: take the line `one_type = True` out of the demo's mode.
 """
 
 import functools
@@ -30,11 +29,15 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.shape import reshape
 
 
 @functools.singledispatch
@@ -104,6 +107,11 @@ class MatMul(Function):
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
+    def name(ctx) -> str:
+        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
+        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
+        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
+
     @classmethod
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         a, b = (array.shape for array in arrays)
@@ -132,7 +140,9 @@ def check_operands(name: str, *operands: Any) -> None:
         if not isinstance(operand, Tensor):
             kind = type(operand).__name__
             raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    if len({operand.array.dtype for operand in operands}) > 1:
+    mixed = len({operand.array.dtype for operand in operands}) > 1
+    # A mode may give them one type: autocast does.
+    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
         names = [operand.dtype.name for operand in operands]
         names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
         raise RuntimeError(
@@ -149,7 +159,7 @@ def one_float_type(a: Any, b: Any) -> bool:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -159,35 +169,97 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
+    if out is not None:
+        return into(out, matmul(input, other))
     if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)
 
 
-if __name__ == "__main__":
-    A, double = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), tensor(np.ones((3, 2)))
-    batch = tensor(np.ones((4, 3, 2), np.float32))
-    print("NumPy:", (A.array @ double.array).dtype)  # -> NumPy: float64
-    WRONG = {
-        "types": lambda: A @ double,
-        "a list": lambda: A @ [1.0, 2.0, 3.0],
-        "true and false": lambda: tensor([True]) @ tensor([True]),
-        "shapes": lambda: A @ A,
-        "a vector": lambda: tensor([1.0, 2.0]) @ tensor([1.0]),
-        "a number": lambda: A @ tensor(2.0),
-        "batches": lambda: batch.reshape(2, 2, 2, 3) @ batch,
-    }
-    for what, wrong in WRONG.items():
-        try:
-            wrong()
-        except (RuntimeError, TypeError) as error:
-            print(f"{what}: {str(error).partition(', of tensors')[0]}")
-    # -> types: expected m1 and m2 to have the same dtype, but got: float != double
-    # -> a list: matmul(): argument 2 must be Tensor, not list
-    # -> true and false: matmul() is not implemented for tinytorch.bool
-    # -> shapes: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
-    # -> a vector: mat1 and mat2 shapes cannot be multiplied (2 and 1)
-    # -> a number: both arguments to matmul must be at least 1D, they are 2D and 0D
-    # -> batches: the batch dimensions of [2, 2, 2, 3] and [4, 3, 2] do not match
+def check_ndims(name: str, a: Tensor, b: Tensor, *wanted: int) -> None:
+    """Checks the number of dimensions of both operands: vector (1), matrix (2) or batch (3).
 
-    print("integers:", (tensor([1, 2]) @ tensor([3, 4])).item())  # -> integers: 11
+    Raises:
+        RuntimeError: an operand does not have the number of dimensions that is expected of it.
+    """
+    if not one_float_type(a, b):
+        check_operands(name, a, b)
+    found = a.array.ndim, b.array.ndim
+    if found != wanted:
+        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
+        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+
+
+@tensor_method("mm")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[n, m] times [m, p]: matrices only."""
+    check_ndims("mm", input, mat2, 2, 2)
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("bmm")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
+    check_ndims("bmm", input, mat2, 3, 3)
+    a, b = input.array.shape, mat2.array.shape
+    if (a[0], a[2]) != b[:2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+            f"got: {list(b[:2])}."
+        )
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("mv")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """[n, m] times [m]."""
+    check_ndims("mv", input, vec, 2, 1)
+    return MatMul.apply(input, vec)
+
+
+@tensor_method("dot", "vdot")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The sum of products of two vectors."""
+    check_ndims("dot", input, tensor, 1, 1)
+    return MatMul.apply(input, tensor)
+
+
+@tensor_method("outer", "ger")
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors: [n] and [m] give [n, m]."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
+    return mul(reshape(input, input.array.size, 1), vec2)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.modes import FunctionMode
+
+    class Halves(FunctionMode):
+        one_type = True
+
+        def call(self, function, args):
+            return function.apply(*(arg.half() for arg in args))
+
+    class Counter(FunctionMode):
+        count = 0
+
+        def call(self, function, args):
+            self.count += 1
+            return function.apply(*args)
+
+    x, w = tensor([[1.0, 2.0]]).half(), tensor([[3.0], [4.0]])
+    with Halves():
+        print("one type:", (x @ w).dtype, (x @ w).item())  # -> one type: tinytorch.float16 11.0
+
+    counter = Counter()
+    for mode in (counter, Halves()):
+        with mode:
+            try:
+                x @ (w if mode is counter else [3.0, 4.0])
+            except (RuntimeError, TypeError) as error:
+                print(f"{type(mode).__name__}: {error}")
+    # -> Counter: expected m1 and m2 to have the same dtype, but got: float16 != float
+    # -> Halves: matmul(): argument 2 must be Tensor, not list
+    print("calls that it saw:", counter.count)  # -> calls that it saw: 0

@@ -1,18 +1,26 @@
-"""Step matmul07: Catalogue: mm, bmm, mv, dot, outer
+"""Step matmul07: A product and a sum: addmm
 
-matmul takes any number of dimensions. Programs often know theirs, and want to be told when they are
-wrong about it: a batch that comes where one matrix was meant broadcasts quietly in matmul. Each
-function here is MatMul with such a question in front. Skim them:
+A layer is x @ weight + bias. Formulas of mathematics often scale both parts, beta M + alpha A B,
+and the old libraries for products have one function for all of it. PyTorch kept it as addmm, and
+its programs use it:
 
-    mm     [n, m] [m, p]           mv     [n, m] [m]          bmm    [b, n, m] [b, m, p]
-    dot    [n] [n]                 outer  [n] [m] -> [n, m]: all products, no sum
+    addmm(bias, x, weight)    beta * bias + alpha * (x @ weight),      both factors 1 if not given
 
-check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
-not on the function that was called: there a 2-d matmul calls mm. And with_out lets matmul write to
-a given tensor, `out` (step inplace07).
+Here it is made of operations that exist: mm, mul and add, and expand, since the bias of shape [p]
+stands for n equal rows. Their gradients are there, so addmm needs none. A factor of 1 costs
+nothing: it is not multiplied.
 
-Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
-Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?
+Two rules are easily overlooked, and both come from programs that rely on them:
+
+- beta = 0 means "the input does not count", also where it is nan: 0 * nan would be nan. A program
+  may pass memory that was never written.
+- For integers the factors are cut to integers: 2.9 is 2. A float factor would make floats of them.
+
+The trap: `input` may be broadcast to the product, and the product not to the input. A bias
+[4, 3, 2] with a product [3, 2] is an error, where an addition would give [4, 3, 2].
+
+New: add_scaled, addmm, addmm_. Finished: matmul.py.
+Try: leave out `if beta == 0`, and look at the line about nan.
 """
 
 import functools
@@ -21,13 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import with_out
+from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.arithmetic import add, mul
+from tinytorch.ops.broadcast import SumTo, expand
 from tinytorch.ops.shape import reshape
 
 
@@ -131,7 +140,9 @@ def check_operands(name: str, *operands: Any) -> None:
         if not isinstance(operand, Tensor):
             kind = type(operand).__name__
             raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    if len({operand.array.dtype for operand in operands}) > 1:
+    mixed = len({operand.array.dtype for operand in operands}) > 1
+    # A mode may give them one type: autocast does.
+    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
         names = [operand.dtype.name for operand in operands]
         names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
         raise RuntimeError(
@@ -147,9 +158,8 @@ def one_float_type(a: Any, b: Any) -> bool:
     return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
 
 
-@with_out
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -159,6 +169,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
+    if out is not None:
+        return into(out, matmul(input, other))
     if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)
@@ -221,24 +233,58 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(reshape(input, input.array.size, 1), vec2)
 
 
-if __name__ == "__main__":
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    v, two = tensor([1.0, 0.0, -1.0]), tensor([1.0, 10.0])
-    batch = tensor(np.ones((4, 3, 2), np.float32))
-    print("mm:", A.mm(A.T).tolist(), "mv:", A.mv(v).tolist(), "dot:", v.dot(v).item())
-    # -> mm: [[14.0, 32.0], [32.0, 77.0]] mv: [-2.0, -2.0] dot: 2.0
-    print("outer:", outer(two, v).tolist(), "bmm:", bmm(batch.mT, batch).shape)
-    # -> outer: [[1.0, 0.0, -1.0], [10.0, 0.0, -10.0]] bmm: tinytorch.Size([4, 2, 2])
-    out = tensor(np.zeros(2, np.float32))
-    print("out:", matmul(A.detach(), v, out=out) is out, out.tolist())  # -> out: True [-2.0, -2.0]
-    print("names:", *(product.grad_fn.name() for product in (A @ A.T, A @ v, batch @ A)))
-    # -> names: MmBackward0 MvBackward0 UnsafeViewBackward0
+def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * input + alpha * product, `input` broadcast to the shape of the product.
 
-    for wrong in (lambda: mm(batch, A.T), lambda: bmm(batch, batch), lambda: outer(A, v)):
-        try:
-            wrong()
-        except RuntimeError as error:
-            print(error)
-    # -> mm(): 2D and 2D tensors expected, but got 3D and 2D tensors
-    # -> Expected size for first two dimensions of batch2 tensor to be: [4, 2] but got: [4, 3].
-    # -> outer: Expected 1-D arguments, but got 2-D and 1-D
+    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
+    truncated to integers.
+    """
+    check_operands("addmm", product, input)
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    if input.array.shape != product.array.shape:
+        input = expand(input, product.array.shape)
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return product
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+@tensor_method("addmm")
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
+    return add_scaled(input, mm(mat1, mat2), beta, alpha)
+
+
+addmm_ = tensor_method("addmm_")(in_place(addmm))
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.backward import grad
+
+    # A layer: every sample of the batch times the same weights, and a bias for each column.
+    x = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    weight, bias = (
+        tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]),
+        tensor([0.5, -0.5], requires_grad=True),
+    )
+    layer = addmm(bias, x, weight)
+    print("layer:", layer.tolist(), "the same:", (x @ weight + bias).tolist() == layer.tolist())
+    # -> layer: [[3.5, 3.5], [2.5, 0.5]] the same: True
+    ones = tensor([[1.0, 1.0], [1.0, 1.0]])
+    print("bias:", grad(layer, bias, ones)[0].tolist())  # -> bias: [2.0, 2.0]
+
+    print("scaled:", addmm(bias, x, weight, beta=2, alpha=10).tolist())
+    # -> scaled: [[31.0, 39.0], [21.0, 9.0]]
+    nothing = tensor([float("nan"), float("nan")])
+    print("beta = 0:", addmm(nothing, x, weight, beta=0).tolist())
+    # -> beta = 0: [[3.0, 4.0], [2.0, 1.0]]
+    numbers = tensor([[1, 2], [3, 4]])
+    print("integers:", addmm(numbers, numbers, numbers, alpha=2.9).tolist())
+    # -> integers: [[15, 22], [33, 48]]
+    numbers.addmm_(numbers, numbers)
+    print("in place:", numbers.tolist())  # -> in place: [[8, 12], [18, 26]]
+    try:
+        addmm(tensor(np.zeros((4, 2, 2), np.float32)), x, weight)
+    except RuntimeError as error:
+        print(str(error).partition(":")[0])  # -> expand([4, 2, 2], size=[2, 2])

@@ -9,7 +9,7 @@ MNIST's files is called IDX:
     8        the type of the numbers: 8 is a byte from 0 to 255, 13 a float of 4 bytes, ...
     3        how many dimensions
     0 0 234 96   0 0 0 28   0 0 0 28      their lengths, 4 bytes each: 60000, 28, 28
-    ...      the numbers, in row-major order (step storage03)
+    ...      the numbers, in row-major order (step 69c)
 
 frombuffer gives the bytes a dtype, and makes an array of them without a copy.
 

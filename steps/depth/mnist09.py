@@ -1,32 +1,19 @@
-"""Step mnist09: Random transforms: data augmentation
+"""Step mnist09: Random transforms in the package's dress
 
-A network learns only what its data shows. Move the test images by one pixel, and it fails: of nine
-digits that were right, five are left, though nothing has changed for us. More data would help, and
-we can make it.
-
-RandomCrop puts zeros around an image, and takes a part of the old size from a random place. The
-same image is another one in each epoch, and its label stays:
+Step 53a moved images by whole pixels, in a data set of its own. RandomCrop does it as a transform:
+it puts zeros around an image, and takes a part of the old size from a random place, drawn from
+tinytorch's generator. RandomHorizontalFlip mirrors: right for cats, but a mirrored 2 is not a
+digit.
 
     . . . . . .        8 by 8 in a frame of zeros, 10 by 10:
     . a b c d .        one of 9 places, which is to say moved by -1, 0 or 1 in both directions
     . e f g h .
 
-The place is drawn from tinytorch's generator, so that manual_seed makes the run the same again.
-
-It depends on the data which changes leave the label as it is. RandomHorizontalFlip is right for
-cats, but a mirrored 2 is not a digit.
-
 It has a price: in the same few epochs the network reads the digits as they are worse than before,
 85 % instead of 90 %. Images that always change take longer to learn.
 
 The trap: a random transform belongs to the training set alone. The test set must be the same each
-time, or two networks are compared on two tests. (To make more data in this way is called
-augmentation.)
-
-Which digits are held out decides what is measured, too. Step nll05 held out 360 at random, so the
-network had seen digits by the same people. Here it is the last 360 of the file. The digits of its
-13 writers seem to follow one another, so these are by people whom the network has hardly seen: more
-of them are read wrong, and this is closer to a digit that you will write.
+time, or two networks are compared on two tests.
 
 New: Lambda, RandomHorizontalFlip, RandomCrop.
 Try: padding=2 in `moving`.

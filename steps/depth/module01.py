@@ -1,24 +1,18 @@
-"""Step module01: Module: registering parameters
+"""Step module01: Module in the package's dress: parameters are registered when they are set
 
-The network of step nll05 kept its weights in a list, by hand. Leave one out, and there is no error:
-the weight is used, gets a gradient, and never learns. The demo begins with that. A network of a
-hundred layers has hundreds of weights. So each layer should keep a record of its own parameters.
+Step 41a built Module: it finds Parameters by looking through its attributes. Step 75b has shown why
+the package looks earlier, when `self.name = value` is executed: a dictionary for each kind of
+member, and __setattr__, which decides by the value. This run builds that in small steps. The first
+one records Parameters in `_parameters` and other Modules in `_modules`; the walk adds up its own
+and those of its parts.
 
-A Module is an object with a `forward` method. One trick is new: Python calls `__setattr__` for each
-`self.name = value`, and the module looks at the value. It records a Parameter in `_parameters`, and
-another Module in `_modules`. So a network is a tree of modules, and a walk through the tree finds
-all parameters:
-
-    parameters of a module  =  its own, and those of each of its parts
-
-A Parameter (step nll05) is a tensor whose class marks it as learned. This is the trap: a plain
-tensor that requires a gradient gets one, but the walk does not find it. The walk does not look into
-plain Python lists either.
+The trap: a plain tensor that requires a gradient gets one, but the walk does not find it. It does
+not look into plain Python lists either.
 
 Call the module, not its forward: step module22 runs hooks in between. (PyTorch: torch.nn.Module.
 The name Members is ours; it is the part of Module that registers and lists.)
 
-New: Members, which registers and finds; Module, which is called.
+Changed: Module. New: Members, which registers and finds.
 Try: in Linear make the weight a plain tensor that requires a gradient. Which promises break?
 """
 

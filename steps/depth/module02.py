@@ -1,17 +1,8 @@
-"""Step module02: Named parameters
+"""Step module02: Named parameters in the package's dress
 
-Step module01 lists four parameters and says nothing else about them. Which one has the large
-gradient? Which one should be frozen? Under which name is it saved?
-
-The tree has the answer already: each part is stored in its owner's `_modules` under a name, and
-each parameter in `_parameters`. The path from the root, joined with dots, is the parameter's name:
-
-    Two ── first ── weight          "first.weight"
-     │       └───── bias            "first.bias"
-     └──── second ─ weight          "second.weight"  ...
-
-One walk serves all purposes: named_modules yields the modules with their paths, starting at the
-root, and named_parameters lists the parameters of each. parameters() leaves out the names.
+Step 41c gave each parameter a path through the tree. Here one walk serves all purposes:
+named_modules yields the modules with their paths, starting at the root, and named_parameters lists
+the parameters of each. parameters() leaves out the names.
 
 The trap is the root. Its path is "", and its own parameters have no dot in front: "scale", not
 ".scale". (PyTorch uses the same names, also in the files that it saves.)

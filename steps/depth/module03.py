@@ -1,13 +1,9 @@
-"""Step module03: A shared parameter is listed once
+"""Step module03: A shared member is listed once, or under all its names
 
-Two layers may share a parameter: a language model, for example, reads and writes words with one
-matrix. (Such weights are called tied.) Each layer registers it, so the walk finds it twice, and the
-loop over parameters() subtracts its gradient twice. The demo does that first: the step is twice as
-long as it should be, and there is no error.
-
-So the walk remembers what it has seen. `memo` is a set of modules, passed down through the tree: a
-module that is used in two places is listed once, under its first name. named_parameters does the
-same for parameters, because two different modules may hold the same one.
+Step 59a has shown what a parameter costs that is listed twice: each optimizer moves it twice. There
+named_parameters remembers the parameters that it has given. Here the walk over modules does so too:
+`memo` is a set of modules, passed down through the tree, since a whole module may be used in two
+places.
 
 A set hashes its elements. Tensors and modules hash by identity, and a set compares identity before
 equality, so `param in seen` does not compare numbers.

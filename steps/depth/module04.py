@@ -1,12 +1,9 @@
-"""Step module04: `layer.bias` is looked up: __getattr__
+"""Step module04: __getattr__, __delattr__ and __dir__
 
-In step module03 a parameter is stored in two places: as an attribute, where forward finds it, and
-in `_parameters`, where named_parameters finds it. The two can disagree. `del layer.bias` deletes
-the attribute and leaves the parameter listed. The demo begins with such a layer, made by hand: an
+Step 75b stores members in dictionaries only, and looks them up in __getattr__. In step module03 a
+parameter is still stored in two places. The two can disagree: `del layer.bias` deletes the
+attribute and leaves the parameter listed. The demo begins with such a layer, made by hand: an
 optimizer would still update a bias that forward does not have.
-
-So a member is stored in its dictionary only. How does `layer.bias` find it? Python calls
-`__getattr__` for names that are not plain attributes, and there we look into the dictionaries:
 
     layer.bias = value     __setattr__     stores by the value's type
     layer.bias             __getattr__     only if no plain attribute has the name

@@ -1,21 +1,15 @@
-"""Step module07: Buffers
+"""Step module07: Buffers in the package's dress
 
-Some tensors of a layer are not learned, but belong to it: a running mean, a mask, a count. As a
-plain attribute such a tensor is invisible: it does not move to a GPU with the layer, and it is lost
-when the network is saved. In the demo a layer counts the rows that it has seen, once as an
-attribute, `lost`, and once as a buffer, `seen`.
-
-So there is a third dictionary, `_buffers`. A buffer is a plain tensor, so its class does not mark
-it; it is registered once, with register_buffer(name, tensor). From then on an assignment to the
-name replaces the buffer.
+Step 52b built buffers: tensors that are saved and not learned. Here they are the third dictionary,
+and `_named_members` is one walk for parameters and buffers.
 
                   listed by             optimizer    saved, and moved to a GPU
     parameter     named_parameters      yes          yes
     buffer        named_buffers         no           yes
     attribute     -                     no           no
 
-Parameters and buffers are walked in the same way, so _named_members does it for both dictionaries.
-(Step module08 saves, step module17 moves.)
+Since its class does not mark a buffer, it is registered once, with register_buffer(name, tensor).
+From then on an assignment to the name replaces it.
 
 The trap: register_buffer comes first. `self.seen = tensor(0)` alone makes a plain attribute.
 

@@ -1,13 +1,9 @@
-"""Step module08: state_dict: the state of a module
+"""Step module08: state_dict in the package's dress: persistent=False
 
-To save a network, or to compare two, a program needs all that belongs to its state under stable
-names. state_dict() returns it, as a dictionary of names and tensors:
-
-    {"front.weight": ..., "front.bias": ..., "back.seen": ...}         parameters and buffers
-
-Some buffers are not worth saving: scratch memory, or values that can be computed again. They are
-registered with persistent=False, and the state leaves them out. Why register them at all? They move
-to a GPU with the layer; an attribute would stay behind.
+Step 48b built state_dict. What is new: some buffers are not worth saving, such as scratch memory,
+or values that can be computed again. They are registered with persistent=False, and the state
+leaves them out. Why register them at all? They move to a GPU with the layer; an attribute would
+stay behind.
 
 A shared parameter is in the state under all its names (remove_duplicate=False), so that the state
 fits a module that does not share it.

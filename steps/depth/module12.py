@@ -1,16 +1,9 @@
-"""Step module12: Sequential: modules in a row
+"""Step module12: Sequential in the package's dress
 
-In many networks each layer gets the output of the one before. So far such a network takes a class
-of its own, which lists the layers twice: in __init__, where they get names, and in forward, where
-they are called in order. The demo begins with one.
-
-Sequential needs no class for each network. It registers the modules that it is given under the
-names "0", "1", ..., and its forward is a loop over `_modules`:
-
-    Sequential(a, b, c)(x)  =  c(b(a(x)))
-
-A Python dictionary keeps insertion order, so the modules are called in the order of the arguments.
-Everything else is inherited: the names "0.factor" and "2.factor", the print, the state.
+Step 41b built Sequential: parts named "0", "1", ..., and a forward that is a loop. Here the loop
+goes over `_modules`. A Python dictionary keeps insertion order, so the modules are called in the
+order of the arguments. Everything else is inherited: the names "0.factor" and "2.factor", the
+print, the state.
 
 The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
 needs a forward of its own. (PyTorch: torch.nn.Sequential.)

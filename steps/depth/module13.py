@@ -1,11 +1,7 @@
-"""Step module13: ModuleList: a list of modules
+"""Step module13: ModuleList in the package's dress: a whole list
 
-A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
-Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
-Python list hides them (step module01): the demo counts 0 parameters.
-
-So there is a list that registers its members. Python supplies most of the list's methods: a class
-that defines the five methods of MutableSequence inherits the others.
+Step 75a built ModuleList, with what a loop needs. A list of Python can do more, and Python supplies
+most of it: a class that defines the five methods of MutableSequence inherits the others.
 
     defined      length, get, set, delete, insert    and append, extend, which return the list
     inherited    pop, remove, reverse, clear, index, in, +=

@@ -1,12 +1,9 @@
 """Step module15: ModuleDict, and containers for any kind of member
 
-A forward that chooses among its parts (one encoder for each language, for example) needs a
-dictionary. A plain dict hides its modules as a plain list does.
-
-The solution is that of step module13: MutableMapping requires five methods (get, set, delete,
-length, iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is
-wrong here: a Mapping compares by content, and so has no hash. Modules compare by identity, and the
-walks of step module03 keep them in sets.
+Step 75a built ModuleDict. As in step module13, MutableMapping requires five methods (get, set,
+delete, length, iterate) and supplies keys, values, items, pop, update and `in`. One inherited
+method is wrong here: a Mapping compares by content, and so has no hash. Modules compare by
+identity, and the walks of step module03 keep them in sets.
 
 Both containers store their members in `_modules`. But a module has three dictionaries (step
 module07), and a list of parameters or of buffers is useful as well. So the attribute `_store` names

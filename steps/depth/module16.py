@@ -1,15 +1,9 @@
-"""Step module16: Training and evaluation mode
+"""Step module16: train, eval and apply in the package's dress
 
-Some layers do one thing in training and another when the network is used. Dropout (step layers09)
-drops numbers only in training; the Scale of the demo counts the rows that it is trained with. A
-switch in each layer is not enough: a network may have fifty such layers, anywhere in the tree. The
-demo begins with one that was forgotten.
-
-So each module has an attribute `training`, and train() sets it in the module and all its parts.
-eval() is train(False). Both return the module, so that `net.eval()(x)` works.
-
-apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
-is the usual way to give all layers of one kind new initial values.
+Step 48a built the switch between training and evaluation, for the whole tree. Here both return the
+module, so that `net.eval()(x)` works, and apply(fn) is the general form: it calls a function of
+yours with each part, the inner ones first. It is the usual way to give all layers of one kind new
+initial values.
 
 The trap: train() calls the train() of each part, because a subclass may override it, for example to
 keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()

@@ -1,17 +1,9 @@
-"""Step module19: load_state_dict: restoring a state
+"""Step module19: load_state_dict in the package's dress
 
-state_dict() returns the state of a network (step module08). Now we load it: into the same network
-after an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows
-both. Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but
-an optimizer that was created before goes on updating the old one.
-
-The solution is that of step module17: the objects stay, and their content changes. load_state_dict
-walks through the tree with the names of state_dict, and copies
-
-    state[name]  ->  the memory of the parameter or buffer with that name
-
-It needs no_grad, because a parameter must not be written in place while history is recorded. The
-value is converted to the type and device of the member: a network on the GPU stays there.
+Step 48b built load_state_dict: the objects stay, and their content changes, so that an optimizer
+keeps its parameters. Here the value is also converted to the type and device of the member: a
+network on the GPU stays there. It needs no_grad, because a parameter must not be written in place
+while history is recorded.
 
 Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
 non-persistent buffer was left out of the state even after it became a parameter.

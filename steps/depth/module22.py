@@ -1,19 +1,9 @@
-"""Step module22: Forward hooks: looking into a network
+"""Step module22: Forward hooks in the package's dress
 
-A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
-output of each part, without a print in every forward, and without changing code written by others.
-
-That is why we call the module and not its forward. A hook is a function of yours that the call
-runs before or after forward:
-
-    register_forward_pre_hook    hook(module, args)            before forward; may replace args
-    register_forward_hook        hook(module, args, output)    after it; may replace output
-
-The value that a hook returns replaces the args or the output; None changes nothing. Registering
-returns a handle (step 65c): handle.remove() removes the hook, and so does the end of a `with`.
-
-Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
-its own.
+Step 75e built forward hooks and pre-hooks: a hook that returns something replaces the arguments or
+the output, and a handle removes it. Here most modules have no hooks. So __call__ checks for them
+first, and the slower path is a method of its own. The handle is that of step 65c, which also ends
+with a `with`.
 
 The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
 may remove itself while it runs. (Names and arguments are PyTorch's.)

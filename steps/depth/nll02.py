@@ -1,18 +1,14 @@
-"""Step nll02: Cross entropy in one node: prediction minus target
+"""Step nll02: Cross entropy in one node, in the package's dress
 
-The loss of step digits01 takes nodes for log_softmax, the choice, the mean and the sign, and saves
-an array or two for each. Its gradient is so simple that it is worth one Function, as in step 40b:
+Step 40b built NllLoss: while forward computes the loss it has exp(x) and the sums in hand, so it
+computes the gradient as well, the prediction minus the target, into the same array e. Backward only
+multiplies.
 
-    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
-
-The prediction minus the target: [i = t] is 1 at class t and 0 elsewhere, the row one_hot(t). While
-forward computes l, it has exp(x) and the sums in hand, so it computes the gradient as well, into
-the same array e. Backward only multiplies.
-
-This is right for arrays. On Tensors, where the gradient is to be differentiated again, `slope`
-would be a constant of the graph, and the second derivative 0. So backward on Tensors computes the
-softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
-chooses between the two by the type of g.
+What is new: halves are computed as float32 (`wide`, as in step reduce04), and two kinds of backward
+have two functions. This is right for arrays. On Tensors, where the gradient is to be differentiated
+again, `slope` would be a constant of the graph, and the second derivative 0. So backward on Tensors
+computes the softmax once more, as a function of x (step 33). singledispatch chooses between the two
+by the type of g.
 
 `saves = 0, 1` names the inputs that are kept: a shortcut, which changes no result (step node02).
 `wide` computes halves as float32, as in step reduce04.

@@ -1,17 +1,9 @@
-"""Step nll05: Parameters, and a network that reads digits
+"""Step nll05: Parameter in the package's dress
 
-The list `parameters` of step digits01 is written by hand. A weight that is missing in it is never
-trained, and there is no error. A program could collect the weights if it recognized them, but any
-tensor may require a gradient. So weights get a class of their own: a Parameter is a tensor that is
-to be learned. No code uses the class yet; step module01 does, when a network collects its own
-parameters.
-
-Parameter(data) shares the memory of `data` and is a leaf, whatever the history of `data`. It
-requires a gradient, and prints its class. A copy of it is a Parameter again, without the gradient.
-
-The demo puts this topic together: the digits, one node for the loss, memory that is kept. 20 epochs
-take about a second, and the network reads some 98 % of digits that it has never seen. The runs
-from module01 on make such a program shorter.
+Step 41a built Parameter, a tensor that is to be learned. In the package, Parameter(data) shares the
+memory of `data` and is a leaf, whatever the history of `data`. It requires a gradient, and prints
+its class. A copy of it is a Parameter again, without the gradient. No code uses the class yet; step
+module01 does.
 
 The trap: `w = w - 0.1 * w.grad` would make a tensor that is not a Parameter, nor a leaf. Weights
 are changed in place, with sub_, and without a record (no_grad).

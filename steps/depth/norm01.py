@@ -1,22 +1,14 @@
-"""Step norm01: Batch normalisation
+"""Step norm01: Batch normalisation in the package's dress: a function
 
-Step init07 chose the first numbers of a network so that a signal keeps its size through 30 layers.
-It holds for the first step of training only: weights move, and nothing brings the signal back. And
-the layers of step layers01 start smaller, so that with relu the signal fades: after 30 layers all
-pictures look alike, and the loss stays at log(10), where every digit is as likely as the others.
-
-Batch normalisation (Ioffe and Szegedy, 2015) measures the signal at each step and rescales it. For
-each channel, a column of the batch [n, channels], it computes mean and variance and makes them 0
-and 1:
+Step 52a built batch normalisation as a module: mean 0 and spread 1 for each channel of the batch,
+then weight and bias. PyTorch has a function beneath its module, and this run builds it first, for a
+batch [n, channels]:
 
     y = (x - mean) / sqrt(var + eps) * weight + bias
 
-The next layer may need another mean and variance: two learned numbers for each channel, weight and
-bias, give it. The small eps keeps a channel that is the same for all rows from a division by zero.
-
-If a normalisation follows a layer, the scale of its weights does not matter: the demo multiplies
-all of them by 100. Its bias does not matter either, as it is subtracted with the mean, so such
-layers are made without one.
+The demo trains thirty layers that see nothing without it. It also multiplies all weights by 100: if
+a normalisation follows a layer, their scale does not matter. Its bias does not matter either, as it
+is subtracted with the mean, so such layers are made without one.
 
 The trap: the variance is divided by n, not by n - 1 as in Tensor.var.
 

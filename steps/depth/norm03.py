@@ -1,24 +1,13 @@
-"""Step norm03: Running averages
+"""Step norm03: Running averages in the package's dress
 
-A trained network with batch_norm is asked for one digit. Its batch has one row, each column one
-number, which is its own mean: h is 0, and the answer is the same for every digit. With two rows the
-answer depends on the other row. At inference, the answer for one row must not depend on others.
+Step 52b built running averages: kept in training, used in evaluation. Here batch_norm gets them as
+arguments, as PyTorch's function does, and the node of step norm02 has a second gradient. With fixed
+averages m and r do not depend on x. Normalising is then a product and a sum, and its gradient is r
+* e: the two means of step norm02 belong to a batch.
 
-So in training averages are kept of what the batches show, and in use they take the place of the
-batch's own mean and variance. An average of all batches would remember the first ones, when the
-weights were quite different. A running average forgets them:
-
-    running = running + momentum * (value of the batch - running)
-
-With momentum 0.1 a batch has lost half of its influence after seven others. (In PyTorch's
-optimizers momentum is the share of the old; here it is that of the new.)
-
-With fixed averages m and r do not depend on x. Normalising is then a product and a sum, and its
-gradient is r * e: the two means of step norm02 belong to a batch.
-
-The traps: h uses the variance divided by n, the average the one divided by n - 1, which does not
-depend on how large the batch is; PyTorch does the same. And the averages are written in place, as
-they will be buffers of a module. (bump_version: a backward that still needs them will notice.)
+The traps: momentum is the share of the new here, that of the old in PyTorch's optimizers. And the
+averages are written in place, as they will be buffers of a module. (bump_version: a backward that
+still needs them will notice.)
 
 m and r are saved too; in `saves` they are None, constants (step node02).
 

@@ -1,21 +1,13 @@
-"""Step norm04: BatchNorm for images
+"""Step norm04: Channels of images, in one shape
 
-An image batch has the shape [n, channels, height, width]. Flattened, and normalised as in step
-norm01, every pixel of every channel gets a mean and a weight of its own: 64 for the demo's digits,
-and a pixel that is black in all of them has the variance 0. And pixels can no longer be compared:
-of the demo's two bright pixels one becomes dark, because it is bright in most digits. But a
-convolution looks for the same thing at every place.
-
-So a channel is treated as one quantity. Mean and variance are taken over the batch and over all
-places:
+Step 52a takes mean and variance of a channel over batch, height and width. The node of step norm02
+knows rows only. One shape with three dimensions is enough for rows, sequences, images and volumes:
 
     [n, channels, height, width] -> [n, channels, places]      means over dimensions 0 and 2
     [n, channels]                -> [n, channels, 1]           the same: one place
 
-One shape with three dimensions is enough for rows, sequences, images and volumes. A channel of 32
-images of 28 x 28 has 25,088 values: its mean is exact, even in small batches.
-
-weight and bias may be None now: y is then h, or h weight.
+weight and bias may be None now: y is then h, or h weight. A channel of 32 images of 28 x 28 has
+25,088 values: its mean is exact, even in small batches.
 
 The trap: weight and bias have the shape [channels], and broadcasting aligns from the right. Beside
 [n, channels, places] they need the shape [channels, 1].

@@ -1,20 +1,8 @@
-"""Step norm05: Layer normalisation, over the numbers of one example
+"""Step norm05: Layer normalisation in the package's dress
 
-BatchNorm makes the rows of a batch depend on each other, needs many of them, and behaves
-differently in training and in use. For sentences this is worst: they have different lengths, come
-one at a time, and a network that writes makes one word after the other.
-
-Layer normalisation (Ba et al., 2016) looks along the other dimension of the table. Each row, all
-the numbers that the network has about one example, has mean and variance of its own:
-
-                 channels                        channels
-              +-----------+                   +-----------+
-        batch |  |  |  |  |   BatchNorm  batch|-----------|  LayerNorm
-              |  |  |  |  |                   |-----------|
-              +-----------+                   +-----------+
-
-There is nothing to remember, and training and use are the same. The gradient has the same formula:
-only the dimensions differ over which means are taken. So it is the same Function.
+Step 58a built LayerNorm: mean and variance of each row, not of each channel. The gradient has the
+formula of step norm02: only the dimensions differ over which means are taken. So it is the same
+Function, which takes a shape [rows, n] for it.
 
 weight and bias belong to the elements of a row, [n], along the dimension that the mean is taken
 over: what stands at place 3 of each row means the same in all of them.

@@ -1,21 +1,15 @@
-"""Step norm13: BatchNorm1d, a layer that counts batches
+"""Step norm13: BatchNorm1d in the package's dress: a count of batches
 
-Every call of batch_norm had to be told four tensors and whether it was training. A module keeps
-them:
-
-    weight, bias                 parameters, which the optimizer changes
-    running_mean, running_var    buffers (step module07): saved and moved with it, not trained
-    num_batches_tracked          a buffer, too: how many batches the averages have seen
-    training                     what train() and eval() set in every module (step module16)
+Step 52b built the layer: weight and bias are parameters, the averages are buffers. Here it gets a
+third buffer, num_batches_tracked, and options.
 
 The count serves momentum=None: then batch number k moves the averages by 1 / k of the way, which
 makes them the plain mean of all batches. That suits a pass over the data at the end of training;
 during it, the first batches would weigh as much as the last.
 
-The trap is the best known one of this layer: eval() is forgotten. The network works, but its
-answers depend on the other rows of the batch: the demo reads the same digit in two batches. The
-opposite happens, too: after a few batches of training the averages still show what they began with
-(a tenth of it after 22 batches, with momentum 0.1), and eval() is worse than train().
+The trap is the best known one of this layer: eval() is forgotten. The opposite happens, too: after
+a few batches of training the averages still show what they began with (a tenth of it after 22
+batches, with momentum 0.1), and eval() is worse than train().
 
 With track_running_stats=False there are no averages, and the batch is used in evaluation as well.
 

@@ -1,32 +1,16 @@
-"""Step optimizer01: Optimizer and SGD
+"""Step optimizer01: Optimizer and SGD in the package's dress
 
-So far each training loop has ended with these lines:
+Step 45a built them: the base class holds the parameters, zero_grad clears, step calls update, and a
+subclass is a rule. Here step runs under no_grad and passes only parameters that have a gradient; a
+base class without a rule says so.
 
-    with no_grad():
-        for p in parameters:
-            p -= lr * p.grad
-
-Each copy is a chance to make a mistake. Without no_grad, the write is refused. If the gradients are
-not cleared, they add up (step 14), and each step follows the sum of all gradients so far, without
-an error. The demo makes both mistakes.
-
-Only the rule that updates a parameter differs between optimizers. A base class, Optimizer, contains
-the rest. It holds the parameters, and
-
-    zero_grad   clears the gradients before the next backward
-    step        calls update with the parameters that have a gradient, under no_grad
-    update      is the rule. A subclass defines it.
-
-The first rule is gradient descent, p = p - lr * gradient. A rate lr that is too large makes the
-loss explode. Along a direction of curvature c, the distance from the minimum becomes
+Along a direction of curvature c, the distance from the minimum becomes
 
     (1 - lr * c) times itself         so lr must stay below 2 / c for the steepest direction
 
 The trap: `model.parameters()` is a generator. After one loop it is empty, so we make a list of it.
-(torch.optim has the same classes. SGD stands for stochastic gradient descent: one batch is a
-sample, so its gradient is the true one plus chance.)
 
-New: Optimizer, SGD.
+Changed: Optimizer, SGD. New: Optimizer.update.
 Try: self.params = params. Which promise of the demo breaks, and why only this one?
 """
 

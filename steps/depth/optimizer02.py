@@ -1,18 +1,7 @@
-"""Step optimizer02: Parameter groups: a rate for each layer
+"""Step optimizer02: Parameter groups in the package's dress
 
-One rate for all parameters is not always enough. A pretrained network should hardly change, while
-its new last layer, whose weights are random, needs a larger rate. With step optimizer01 that takes
-two optimizers, and each of them has to be stepped, cleared, and later saved.
-
-    SGD([{"params": old.parameters(), "lr": 0.001}, {"params": new.parameters()}], lr=0.1)
-
-So the parameters come in groups, and a group is a dict of its parameters and its options. An option
-that a group lacks gets the default, the one given to the constructor. A plain list of parameters
-becomes one group.
-
-step calls update for one group at a time, and update reads the options from the group in every
-step. So an option can be changed during training, by writing group["lr"]: this is all that a
-schedule has to do (step schedule01).
+Step 76a built groups: each part of a network with options of its own, the defaults for the rest.
+Here add_param_group takes one more group at any time, and the optimizer prints its groups.
 
 The trap: the optimizer keeps the dict that was passed in, not a copy of it. (PyTorch's
 `param_groups` is the same list of dicts, and its repr prints the same lines.)

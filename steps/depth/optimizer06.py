@@ -1,18 +1,8 @@
-"""Step optimizer06: Gradient clipping by norm
+"""Step optimizer06: Clipping by norm in the package's dress
 
-One bad batch can ruin a training, for example with a number that was typed without its decimal
-point. Its gradient is a million times as long as the others, and one step moves the weights so far
-that the training does not recover. In the demo batch 100 of 300 has a target of 1e6, and the loss
-at the end is nan.
-
-A smaller rate does not help: it would have to be small enough for this batch in all steps. Instead,
-we shorten a gradient that is too long, between backward and step:
-
-    g = all gradients, taken as one vector
-    g = g * min(1, max_norm / |g|)
-
-The direction stays, only the length changes. So the norm is that of all gradients together. If each
-gradient were shortened by itself, the direction in the space of all of them would change.
+Step 46a built clip_grad_norm_: all gradients together are one vector, and only its length is
+changed. Here it takes tensors or an iterator of them, skips what has no gradient, and returns the
+length before clipping, as a tensor.
 
 The norm of several parts is the norm of their norms: (3, 4) and (12) have the norms 5 and 12, and
 (5, 12) has the norm 13, as (3, 4, 12) has. So the gradients need not be concatenated. The 1e-6 in

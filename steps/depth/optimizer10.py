@@ -1,20 +1,8 @@
-"""Step optimizer10: Momentum
+"""Step optimizer10: Momentum in the package's dress: the state of each parameter
 
-Plain gradient descent is slow in a valley. The loss is steep across it, so the rate must be small;
-it falls gently along it, and with this rate the steps are tiny. The demo's valley is 50 times as
-steep across as along: 342 steps.
-
-So let the steps accumulate, like the velocity of a rolling ball:
-
-    v = momentum * v + g,        p = p - lr * v
-
-Across the valley the gradient changes its sign at each step, so in v it cancels. Along the valley
-it has the same sign all the time, and v grows to g + 0.9 g + 0.81 g + ... = g / (1 - 0.9): ten
-times as long with momentum = 0.9. With 0.8, the same valley takes 55 steps.
-
-v must be kept for each parameter from step to step. It is stored in the optimizer's `state`, which
-has a dict for each tensor. A defaultdict creates it at the first access. (In PyTorch, v is called
-momentum_buffer.)
+Step 45b built momentum: v = momentum * v + g, and p moves by v. Here v is kept in the optimizer's
+`state`, which has a dict for each tensor. A defaultdict creates it at the first access. (In
+PyTorch, v is called momentum_buffer.)
 
 The trap: no gradient and a gradient of zero are now different. A parameter without a gradient does
 not move, while one whose gradient is zero moves on by its momentum. zero_grad sets None, as

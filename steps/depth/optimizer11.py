@@ -1,15 +1,9 @@
-"""Step optimizer11: Weight decay
+"""Step optimizer11: Weight decay in SGD: before the momentum
 
-A network with as many weights as data can fit the noise, with huge weights that nearly cancel. In
-the demo 20 weights fit 20 noisy points: the error is small there, but large at new points.
-
-So large weights get a penalty: with weight_decay / 2 * |p|^2 added to the loss, the gradient of
-each weight gets one more term.
+Step 45d has the decay of AdamW, apart from the gradient. SGD's is older: a penalty weight_decay / 2
+* |p|^2 in the loss, which is never computed. Only its gradient is needed:
 
     g = g + weight_decay * p
-
-Each step then subtracts the share lr * weight_decay of each weight, and weights that the data do
-not need go to zero. The penalty itself is never computed: only its gradient is needed.
 
 The trap is the order. The decay is added to g before g goes into v, so v contains it, too. (PyTorch
 does the same for SGD; step rules12 shows where it goes wrong.)

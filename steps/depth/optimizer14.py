@@ -1,13 +1,8 @@
-"""Step optimizer14: Optimizer.state_dict: stopping and resuming
+"""Step optimizer14: Optimizer.state_dict in the package's dress
 
-A machine crashes in the third night of a training. The weights were saved (state_dict, step
-module08), so load them, make a new optimizer, and go on. But the optimizer's state is gone: with
-momentum, the velocity of each weight is zero again. In the demo, ten steps and ten more are not
-twenty steps.
-
-So the optimizer's state must be saved, too. The keys of `state` are the tensors themselves, and the
-next process has other tensors. What stays the same is their order. So state_dict replaces each
-parameter by its number, and load_state_dict gives state number i to the i-th parameter:
+Step 48c saved the state of an optimizer, so that a training goes on bit for bit. Here the form is
+PyTorch's, with groups. The keys of `state` are the tensors themselves, and the next process has
+other tensors. What stays the same is their order:
 
     {"state": {0: {"momentum_buffer": tensor}, 1: {...}},
      "param_groups": [{"lr": 0.1, "params": [0, 1]}]}

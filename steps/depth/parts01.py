@@ -1,18 +1,12 @@
-"""Step parts01: A slice, and its gradient
+"""Step parts01: Slice and PutSlice: a part, and zeros around it
 
-Step shape01 moved all elements and lost none. A part of a tensor is something else: one sample of a
-batch, the elements 1 to 3 of a row. NumPy has it as x[1:3], a view, but what it returns is an array
-without a history: the demo wraps it in a tensor again, and the gradient has gone.
-
-What is the gradient of a part? The elements in it get theirs. Those outside have no influence on
-the result: they get zero.
+Step 50a has shown that the gradient of a slice is zeros with the slice in its place, and that a
+slice needs no np.add.at. As two Functions each is the other's backward, so both can be
+differentiated as often as you like:
 
     y = x[1:3]           dL/dx = zeros, but [1:3] gets dL/dy           Slice, and PutSlice
     y = zeros, with      dL/dx = dL/dy[1:3]                            PutSlice, and Slice
         y[1:3] = x
-
-The second line is the derivative of the first one's gradient, and it leads back to the first. So
-each backward is one call of the other, and both can be differentiated as often as you like.
 
 The trap is in NumPy: x[1] of a row is a number, a copy, and not a view. With `...` behind it the
 key means "and all other dimensions, if there are any", and x[1, ...] is an array of 0 dimensions

@@ -1,22 +1,15 @@
-"""Step parts02: repeat, and the adjoint test
+"""Step parts02: repeat
 
-Two samples are to start from the same row, and one of them is then changed. `expand` repeats a row
-without a copy, with a stride of 0: all rows are one and the same memory, and a write into one of
-them changes all. Here copies are needed, and `repeat` makes them.
+Two samples are to start from the same row, and one of them is then changed. `expand` (step 69f)
+repeats a row without a copy, and a write into one of them changes all. Here copies are needed, and
+`repeat` makes them.
 
 Backward is known from broadcasting: x_j is in several places of y, each of which sends a gradient,
 and they are added. Seen with two dimensions for each one, [times, n], that is a sum over `times`:
 
     y = x repeated 2 times:   1 2 3 | 1 2 3        dL/dx_j = g[0, j] + g[1, j]
 
-Slices and repetitions have something in common: y = A x for a matrix A of zeros and ones, which is
-never written down. Then the gradient is A^T g, and the operation A^T is called the adjoint of A.
-Whether the code for A and the code for A^T fit can be tested without any derivative:
-
-    (A x) . g = x . (A^T g)          for all x and g: both are the sum of all x_j A_ij g_i
-
-With random numbers this is the dot-product test, or adjoint test. It is exact up to rounding, where
-a difference quotient has an error of its own.
+The adjoint test of step 71 checks the pair without any derivative, and the demo uses it.
 
 The trap: repeat costs memory. If the rows are only read, as in an addition, use expand.
 

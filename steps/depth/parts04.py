@@ -14,7 +14,7 @@ So it is a view, like a slice, and has the same pair of operations (step parts01
     y = zeros, with x as diagonal     the diagonal of g                    PutDiagonal, Diagonal
 
 NumPy has a diagonal, but it may not be written to. einsum, a notation for products of steps
-matmul01 to matmul09 and einsum01 to einsum06, can read a diagonal as "ii->i", and gives a view that
+matmul01 to matmul07 and einsum01 to einsum06, can read a diagonal as "ii->i", and gives a view that
 may be. The `...` stand for further dimensions: a batch of matrices has a diagonal for each.
 
 The trap: PyTorch has two names for two things. x.diagonal() is a view, and x.diag() of a matrix is

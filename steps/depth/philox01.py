@@ -1,27 +1,18 @@
-"""Step philox01: Philox: a counter-based random generator
+"""Step philox01: Philox in the package's dress: arrays of counters
 
-Most generators are a chain: each number is made from the state that the previous one left. Number
-617 needs 616 others first, so a million threads would have to wait for each other. Nor can each
-thread take its own number as the seed of its own chain: the demo does that with a common generator,
-and the threads' first numbers differ by the same amount from one to the next.
-
-A counter-based generator has no chain: random number i is a function of i, which scrambles its bits
-so well that no pattern remains. Any thread can compute any number, at any time.
-
-Philox (Salmon and others, 2011) does ten rounds of this with four words of 32 bits, a to d:
+Step 81c built Philox: random number i as a function of i. Here it computes many counters at once,
+with arrays of 64 bits, on any device:
 
     p = a * 0xD2511F53, q = c * 0xCD9E8D57        products of 64 bits
     a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
 
-The lower half of a product with an odd number loses nothing: it can be undone. In the upper half,
-each bit depends on all bits below. So the halves change places before the next round multiplies
-them. The two keys change from round to round, so that no two rounds are alike. As each round can be
-undone, two counters never give the same four words.
+Keys and counters have two words of 32 bits each. As each round can be undone, two counters never
+give the same four words.
 
 The trap: this is for simulations, not for secrets: every number can be computed from the others by
 a program that knows how. PyTorch's generator on a GPU is this one, too.
 
-New: LOW, philox.
+Changed: philox. New: LOW.
 Try: `range(2)` instead of `range(10)`. How many bits differ from one i to the next?
 """
 

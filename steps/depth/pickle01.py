@@ -1,8 +1,8 @@
-"""Step pickle01: A pickle is a program
+"""Step pickle01: A machine of our own for pickles
 
-A network that has learned for a week lives in memory, and is gone when the process ends. Python
-saves values with pickle. But a pickle is a program: it says which functions to call, and with what.
-To load it is to run it. The demo loads one that prints; it could as well have deleted your files.
+Step 78a: a pickle is a program, and a Reader that answers find_class from a table is closed. It
+still runs Python's own machine, with all of its opcodes. Here is a machine that lacks the two that
+look up and call. It cannot run code, whatever the file says: there is no code for it.
 
 The program runs on a stack machine: its opcodes take values from the end of a list, the stack, and
 push others there. Each opcode is a byte. These build {"a": [1, 2]}:
@@ -13,9 +13,7 @@ push others there. Each opcode is a byte. These build {"a": [1, 2]}:
     (   set a mark                      s     set an item of the dict: the key, then the value
 
 A program begins with the version of the format ("protocol 2" in PyTorch's files), and ends with
-`.`, which stops the machine. About thirty opcodes are enough for plain values, and none of them is
-dangerous. The dangerous ones are `c`, which imports a name, and `R`, which calls it. So we write a
-machine that lacks those two. It cannot run code, whatever the file says: there is no code for it.
+`.`, which stops the machine. About thirty opcodes are enough for plain values.
 
 Nested values need no recursion here: a million lists inside each other are just a million pushes.
 

@@ -1,15 +1,9 @@
-"""Step pipeline01: Layers divided: one process works, the others wait
+"""Step pipeline01: Layers divided, with a clock
 
-Data and tensor parallelism send something in every layer, or for every weight. The third way
-divides the layers: process 0 has the first ones, and sends its outputs to process 1, once, and gets
-a gradient back:
-
-    process 0    layers 1-8    x -> y0 --->                      <--- dL/dy0
-    process 1    layers 9-16             -> y1 -> loss -> backward
-
-No process has all weights, and what is sent is small: the outputs of one layer. So it is the way
-that suits slow wires. The messages are send and recv of step messages01, and a gradient that
-arrives goes into backward as its argument (step 31c).
+Step 97a divided the layers and sent the batch in parts. The package has no pipeline; these two
+steps measure what it costs. They begin with one part: process 0 has the first layers, and sends its
+outputs to process 1, once, and gets a gradient back. The messages are send and recv of step
+messages01.
 
 But process 1 begins when process 0 has finished, and backward comes the other way. Of four
 processes one works and three wait: the demo draws it. Its clock is made up: F takes 1, B takes 2,
@@ -17,7 +11,7 @@ and a message carries the time at which it was sent.
 
 The trap: y of process 0 must stay alive until its gradient comes, with all that it has saved.
 
-New: Clock, transmit, receive, run_layers, which are not in the package.
+Changed: transmit, receive. New: Clock, run_layers, which are not in the package.
 Try: eight processes, with eight layers.
 """
 

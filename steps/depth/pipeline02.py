@@ -1,23 +1,15 @@
-"""Step pipeline02: A pipeline: the batch in parts, and the bubble
+"""Step pipeline02: The batch in parts: the bubble, measured
 
-In step pipeline01 one of four processes works and three wait, for they need one another's results.
-But not all samples need them at the same time.
-
-GPipe (Huang et al., 2019) cuts the batch into parts. While process 1 works on part 0, process 0
-works on part 1, and gradients add up over the parts (step 14):
-
-    process 0   F0 F1 F2 F3                         B3 B2 B1 B0
-    process 1      F0 F1 F2 F3                   B3 B2 B1 B0
-    process 2         F0 F1 F2 F3             B3 B2 B1 B0
-                                    the bubble
-
-With p processes and m parts each works m times and waits p - 1 times, forward and backward:
+Step 97a has the formula. With p processes and m parts each works m times and waits p - 1 times,
+forward and backward:
 
     bubble = (p - 1) / (m + p - 1)          4 processes: 75 % with 1 part, 27 % with 8, 9 % with 32
 
+The demo runs it on the clock of step pipeline01, and draws it.
+
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;
-checkpoints (step checkpoint02) keep only inputs.
+checkpoints (step checkpoint01) keep only inputs.
 
 (In PyTorch: torch.distributed.pipelining.)
 

@@ -1,17 +1,12 @@
-"""Step plan01: One process dies, and the job resumes
+"""Step plan01: A job that resumes, with real hangs
 
-With 1,000 GPUs something breaks every other day. What then? A process that is gone cannot answer,
-so all others wait in their next all_reduce. That is why a process group has a timeout: after it,
-each of them says which call did not end, and the job ends. (mpiexec and torchrun see a process die,
-and end the others at once.) It starts again from a file.
+Step 97b wrote a file every few steps and went on from it after a failure. Here it is done with
+process groups, and a rank can also hang: a process group has a timeout, after which each of the
+others says which call did not end.
 
-    every k steps    process 0 writes weights, the optimizer's state and the number of the step
-    at the start     all processes read it, if it is there; the sampler gets the epoch
-
-As gradients are equal, so are weights and moments, and one copy is enough. What else is part of the
-state? The order of the samples: it follows from seed and epoch (step syncnorm01). In the demo a
-process fails at step 7, in another run it hangs there, and each time the resumed run ends with the
-same weights, bit for bit.
+In the demo a process fails at step 7, in another run it hangs there, and each time the resumed run
+ends with the same weights, bit for bit. The order of the samples follows from seed and epoch (step
+syncnorm01).
 
 The trap: a crash while the file is being written. save writes beside the old file, and puts the new
 one in its place when it is complete (step files11).

@@ -1,17 +1,9 @@
-"""Step plan04: A plan for 1,000 GPUs
+"""Step plan04: A plan for networks of four sizes
 
-There are hundreds of ways to divide a training among 1,000 GPUs, too many to try. With the model of
-step plan03 and one number more, what a processor computes in a second (flops), they can be
-compared:
-
-    one division of the GPUs       data x tensor x pipeline     d t p = n
-    work of a step                 6 x parameters x tokens / flops
-
-Why 6: a product has a multiplication and an addition for each weight and token, and backward has
-two such products, for its input and for its weight.
-
-The machine: 1,024 GPUs of 400 teraflops in practice, with 80 GB, eight of them in a box with fast
-wires, and slower wires between the boxes. For each network, the ways that fit, and the best:
+Step 98a planned one training on 1,024 GPUs. Here the plans of networks of several sizes are
+compared, with the model of step plan03, and ZeRO (step 96a) is among the ways. The machine: GPUs of
+400 teraflops in practice, with 80 GB, eight of them in a box with fast wires, and slower wires
+between the boxes. For each network, the ways that fit, and the best:
 
     data        sends gradients once, behind backward; but all must fit into one GPU
     ZeRO        the same with 4 bytes for a weight and 12 divided; weights and gradients must fit
@@ -71,7 +63,7 @@ def plan(net: Network, machine: Machine, d: int, t: int, p: int, zero: bool) -> 
         "data": max(sent - work / 2, 0.0),  # the rest is hidden behind backward
     }
     weights = net.params / (t * p) * (4 + 12 / (d if zero else 1))
-    inputs = outputs * net.layers / p * min(m, p)  # of each layer, kept by step checkpoint02
+    inputs = outputs * net.layers / p * min(m, p)  # of each layer, kept by step checkpoint01
     within = 17 * outputs / t  # of the one layer that is computed again
     return {"seconds": seconds, "bytes": weights + inputs + within, "m": m}
 

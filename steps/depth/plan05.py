@@ -69,7 +69,7 @@ def plan(net: Network, machine: Machine, d: int, t: int, p: int, zero: bool) -> 
         "data": max(sent - work / 2, 0.0),  # the rest is hidden behind backward
     }
     weights = net.params / (t * p) * (4 + 12 / (d if zero else 1))
-    inputs = outputs * net.layers / p * min(m, p)  # of each layer, kept by step checkpoint02
+    inputs = outputs * net.layers / p * min(m, p)  # of each layer, kept by step checkpoint01
     within = 17 * outputs / t  # of the one layer that is computed again
     return {"seconds": seconds, "bytes": weights + inputs + within, "m": m}
 

@@ -1,14 +1,9 @@
 """Step pool01: Average pooling, by reshaping
 
-A convolution gives a picture for each of its filters, as large as the image. Behind it a linear
-layer needs a weight for each pixel: 32 pictures of 28 x 28 and 10 classes make 250,880 of them. And
-each weight belongs to one place. If the digit moves by a pixel, it meets other weights.
-
-Both problems shrink when a picture is made smaller: each square of 2 x 2 pixels becomes one, their
-mean. A quarter of the weights remains, and a shift by a pixel changes less.
-
-Squares that do not overlap need no loop. Cut each dimension in two, (row of squares, row in the
-square, column of squares, column in the square), and take the mean over the second and the last:
+Step 50d built max pooling, and said what pooling is for: a shift by a pixel should change little,
+and what follows has a quarter of the work. The mean of each square is the simpler kind. Squares
+that do not overlap need no loop. Cut each dimension in two, (row of squares, row in the square,
+column of squares, column in the square), and take the mean over the second and the last:
 
     [h, w]  ->  [h / k, k, w / k, k]  ->  [h / k, w / k]
 
@@ -20,6 +15,7 @@ column are left out. Their gradient is 0.
 
 PyTorch: nn.AvgPool2d, nn.functional.avg_pool2d. A new module: nn/pooling.py. The convolution layers
 of the run conv are laid aside until step upsample07, which finishes them.
+
 New: avg_pool2d.
 Try: take the mean over (-4, -2) instead. Which pixels does it average?
 """

@@ -1,16 +1,10 @@
-"""Step pool03: Max pooling, the largest of a window
+"""Step pool03: Max pooling as one node
 
-A filter answers strongly where it finds its edge. The mean of a window makes a single strong answer
-weak: one 8 among zeros becomes 2. The largest answer says whether the edge is there at all.
-
-A window is a few views (step pool02), so the largest of each window is a few calls of `maximum`:
+Step 50d built max pooling: the largest of each window, and where several are equal the first gets
+the gradient. There argmax found it in a copy of the windows. Here a window is a few views (step
+pool02), so the largest of each window is a few calls of `maximum`, and no copy is made:
 
     y = max(max(max(x_0, x_1), x_2), x_3)          x_t: the view of place t
-
-Only the element that was chosen has an influence on y, and it gets the whole gradient. Where two
-are equal, PyTorch chooses the first. This is common after a relu: many windows hold only zeros.
-(amax of step extremes01 divides the gradient among them, so amax over the reshaped image is
-different.)
 
 The place that was chosen is noted on the way: where x_t is larger than all before it, the choice is
 t. As t grows, the choice is a running maximum too, of t times the comparison. Numbers below 256 fit
@@ -18,6 +12,9 @@ in a byte, and bytes are quick to read.
 
 Backward hands the gradient to the view x_t where the choice is t, and 0 elsewhere. It is the
 spreading of step pool02 with one more factor, so SumWindows and SpreadWindows get the choice.
+
+The trap is equal numbers, which are common after a relu. (amax of step extremes01 divides the
+gradient among them, so amax over the reshaped image is different.)
 
 `saves` declares what is kept (step node02): argument 2 or 3 for a choice that was given; None, a
 constant, for one that MaxPool has made.

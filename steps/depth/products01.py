@@ -1,11 +1,7 @@
-"""Step products01: A product with one thread for each element
+"""Step products01: A product with one thread for each element, in CUDA C
 
-CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
-own can decide what is fetched, and how often. The matrix product is where this shows first.
-
-Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
-the simplest kernel gives each thread one element, in blocks of 16 x 16:
+Step 81a wrote this kernel for the simulated GPU, and the one with tiles. Here both become text in
+CUDA C that CuPy compiles, beginning with the simple one:
 
     c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
                                                      j = blockIdx.x * blockDim.x + threadIdx.x
@@ -13,8 +9,7 @@ the simplest kernel gives each thread one element, in blocks of 16 x 16:
 A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so a warp
 is two rows of a block: its 32 threads read 16 neighbours in b, and two numbers in a.
 
-It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
-8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
+It reads 2 k numbers for each of m n elements. For 2,048 x 2,048 each number is fetched 2,048 times.
 
 The trap is the size of an int. i * k + s passes 2^31 when a matrix has 46,341 rows and columns, so
 the place is computed as long long. m, k and n go as np.int32, C's int: `launch` passes what it

@@ -1,19 +1,8 @@
-"""Step products02: Tiles in shared memory
+"""Step products02: Tiles in shared memory, in CUDA C
 
-The threads of a block compute 16 x 16 neighbouring elements, from 16 rows and 16 columns. Each of
-these numbers is needed by 16 threads, and in step products01 each thread fetches it for itself.
-
-They could fetch it once, and share it. A block brings a tile of 16 x 16 of each factor into its
-shared memory, each thread one number of each, and all add what these tiles contribute. Then the
-next two tiles, on to the end of the row:
-
-             b  . . 1          C = (tile 1 of a) (tile 1 of b) + (2 of a) (2 of b) + ...
-                . . 2
-       a        . . 3          each number that is fetched is used 16 times:
-       1 2 3    . . C          one sixteenth of the reads from the GPU's memory
-
-Two barriers keep it right. No thread reads before all have written the tile, and none writes the
-next tile before all have read this one. The second is the one that is forgotten.
+Step 81a has told the idea: a block brings a tile of each factor into its shared memory, and each
+number that is fetched is used 16 times. Two barriers keep it right, and the second is the one that
+is forgotten.
 
 The trap at the border: a thread whose element does not exist must still come along, since it
 fetches for others and every thread has to come to the barriers (step kernel05). Where a tile

@@ -1,19 +1,7 @@
-"""Step products03: A softmax in one kernel
+"""Step products03: Softmax in one kernel, in CUDA C
 
-A softmax made of max, -, exp, sum and / goes through memory again and again. Written with arrays,
-each of the five reads its operands and writes its result: the demo counts 8 times the whole matrix.
-The arithmetic is nothing beside that.
-
-A single kernel reads a number from the GPU's memory, and what comes later finds it in the cache:
-
-    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
-
-The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
-for the results. Nothing is written but y.
-
-Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
-largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
-of the three turns, and be wrong.
+Step 81b wrote the softmax as one kernel. Here is its text, for one thread a row. The thread goes
+over the row three times: for the maximum, for the sum, for the results. Nothing is written but y.
 
 How is it called? The operation calls softmax_forward, a singledispatch (step softmax07), for its
 array, and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what

@@ -1,26 +1,17 @@
-"""Step profiler01: Profiling: a mode that times every call
+"""Step profiler01: A profiler in the package's dress
 
-A training step takes 5 ms. Which of its operations should be made faster? A guess is often wrong:
-in the demo, two layers differ by one size, and one takes nearly all the time. To measure it with a
-stopwatch in the program, you would have to change every line of it.
-
-A function mode (step 65d) sees each call of an operation before it runs, in whatever module the
-call stands. So a profiler takes fifteen lines:
-
-    start = clock();  result = function.apply(*args);  times[name] += clock() - start
-
-`finally` records the time of a call that raises, too, and the error goes on to the caller.
+Step 83a built a mode that times each operation. This run makes PyTorch's profiler of it, one column
+after the other. `finally` records the time of a call that raises, too, and the error goes on to the
+caller. With no mode open, Function.apply makes one truth test, as before: a profiler that is off
+costs nothing.
 
 The trap: the first call of all is not like the others. It finds a cold cache, makes threads, asks
 the system for memory. So run the program once before you measure it. And the clock must be the one
 for durations: time.time() may jump when the system's clock is set.
 
-With no mode open, Function.apply makes one truth test, as before: a profiler that is off costs
-nothing.
-
 (PyTorch's profiler is torch.profiler.profile. It records calls in C++, in the dispatcher.)
 
-New: profile.
+Changed: profile.
 Try: look at the times without the two calls before the `with`. Which operation is slower now?
 """
 

@@ -1,24 +1,13 @@
-"""Step profiler02: Ranges with names; total time and self time
+"""Step profiler02: Total and self time in the package's dress: record_function
 
-Step profiler01 says that Addmm takes most of the time. Whose Addmm: the encoder's or the decoder's?
-The program knows, and can say so:
+Step 83b divided time into total and self time. Here a program can name a part of itself, so that it
+can be seen whose Addmm took most of the time:
 
     with record_function("encoder"):
         h = encoder(x)
 
-Now events lie inside each other, and the sum of all times is wrong: what Addmm takes is counted
-once as Addmm and once more as a part of "encoder". So each event gets two times:
-
-    total = end - start
-    self  = total - the totals of the events directly inside it
-
-The self times of all events add up to the time that passed. A stack records which events are open:
-an event that begins goes on top, and when it ends, its total is added to the inner time of the
-event below it.
-
-    encoder   |----------------------------|   total 20, self 20 - 6 - 8 = 6
-    Addmm        |------|                      6
-    Tanh                     |--------|        8
+Such ranges and calls lie inside each other, and share one stack of open events: an event that ends
+adds its total to the inner time of the event below it.
 
 The trap is an error between begin and end: an event that never ends would stay on the stack, and
 all later ones would count as its parts. So `end` is called in `finally` or in __exit__, and removes

@@ -1,22 +1,18 @@
-"""Step random01: Random numbers and their seed
+"""Step random01: A generator in the package's dress
 
-A network starts from random numbers, and training shuffles its data. But a program that behaves
-differently in every run cannot be debugged: the demo draws without a seed, and no two runs print
-the same. So the numbers only have to look random, and a seed decides them all: the same seed, the
-same stream, the same network. (Step 39c began like this. Now come types, devices, and the rest.)
+Step 39c built the generator: a seed, and a stream that it decides. Here it gets what a package
+needs: a source for each library (HostSource is NumPy's), types, sizes, and a seed that can be asked
+for. A seed is an integer of 64 bits, and negative ones count from 2^64 down, as in PyTorch.
+`seed()` takes an unpredictable one from the operating system, and returns it, so that a program can
+record it and use it again.
 
-A `Generator` holds a position in such a stream, and each number that is drawn moves it on. So one
-extra number shifts everything that comes after: a new layer in front changes the initial values of
-all layers behind it, under the same seed.
-
-The numbers come from a source, here NumPy's; the generator keeps the seed. A seed is an integer of
-64 bits, and negative ones count from 2^64 down, as in PyTorch. `seed()` takes an unpredictable one
-from the operating system, and returns it, so that a program can record it and use it again.
+The trap: one extra number shifts everything that comes after. A new layer in front changes the
+initial values of all layers behind it, under the same seed.
 
 The numbers are not those of PyTorch for the same seed; PyTorch's own CPU and GPU differ, too.
 Names, types and rules are PyTorch's.
 
-Changed: a new module, random.py. New: HostSource, Generator, rand.
+Changed: Generator, rand. New: HostSource.
 Try: call rand(1, generator=g) just before the line that prints "again". Which answers change?
 """
 

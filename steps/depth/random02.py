@@ -1,14 +1,10 @@
-"""Step random02: A default generator
+"""Step random02: The default generator in the package's dress
 
-Passing a generator to every call of step random01 is tedious, and a function deep inside a program
-may not have one at hand. So there is a default generator, which every call without `generator=`
-draws from. Three functions speak to it:
+Step 39c has one stream for a whole program, and so has the package. Three functions speak to it:
 
     manual_seed(0)      starts its stream
     seed()              starts an unpredictable stream, and returns the seed
     initial_seed()      the seed that was set last
-
-The first line of most programs for PyTorch is torch.manual_seed(0).
 
 The trap is that all parts of a program share this stream. If one of them draws one more number, all
 numbers that come after are others (step random01): a new plot that picks ten samples at random

@@ -17,7 +17,7 @@ only with the kind of source that made it, and cannot be exchanged with PyTorch.
 The trap: the seed is not in the state. After set_state, initial_seed still returns the last seed
 that was set.
 
-PyTorch: Generator.get_state, torch.get_rng_state. Checkpointing (step checkpoint04) uses it to
+PyTorch: Generator.get_state, torch.get_rng_state. Checkpointing (step checkpoint03) uses it to
 repeat a dropout.
 
 Changed: HostSource, Generator.

@@ -1,27 +1,20 @@
-"""Step reduce01: Reductions: sum and mean
+"""Step reduce01: Reductions in the package's dress
 
-You know the sum and its gradient from steps 35a and 35b. An operation that makes one number of many
-is called a reduction, and a dozen of them are to come: sums, means, variances, maxima, norms. Each
-would ask the same two questions. What they share is written once, in a base class.
-
-    y = x_1 + ... + x_n      dy/dx_i = 1          every x_i gets the gradient of y
-    m = y / n                dm/dx_i = 1 / n      every x_i gets an equal share of it
-
-The base class answers two questions. How many elements become one? (`count`) And in which shape
-does the gradient fit the input again? (`spread`) Summing the rows of [2, 3] leaves [2]:
-
-    x  [2, 3]  -- sum -->  y  [2]
-    gx [2, 3]  <-- repeat --  [2, 1]  <-- spread --  g  [2]
-
-`begin` stores the shape [2, 1] in forward, where the dimensions are known. The trap is known from
-step 35b: without `spread`, a square matrix gets the wrong gradient and no error, since [3] fits [3,
-3] along the wrong dimension.
+Step 72b built the base class: `begin` notes the dimensions in forward, `spread` gives the gradient
+a shape that fits the input again. Here it gets devices, types, and a name for its node.
+reduced_dims turns `dim` into a tuple, `count` is how many elements become one.
 
 The gradient is repeated by Expand (step tensor07), which does not copy and is itself
 differentiable.
 
-Changed: the modules before are finished. New: Reduction, Sum, Mean, reduced_dims, sum, mean. From
-here on `sum` hides Python's own.
+PyTorch's node of a sum over some dimensions has another name than that over all: SumBackward1 and
+SumBackward0. `name` says which.
+
+The trap is that of step 35b: without `spread`, a square matrix gets the wrong gradient and no
+error, since [3] fits [3, 3] along the wrong dimension.
+
+Changed: Reduction, Sum, Mean, sum, mean. New: reduced_dims, Reduction.count, Sum.name. From here on
+`sum` hides Python's own.
 Try: expand g in place of ctx.spread(g) in Sum.backward. Which line of the demo is wrong now?
 """
 

@@ -1,30 +1,18 @@
-"""Step reduce06: The variance
+"""Step reduce06: The variance in the package's dress: halves
 
-How far do numbers lie apart? The variance is the mean of their squared distances from their mean m:
+Step 72c built the variance: two passes, and x kept in place of the deviations, so that second
+derivatives are right. Here it becomes a Reduction of this file.
 
-    var = ((x_1 - m)^2 + ... + (x_n - m)^2) / (n - 1)          dvar/dx_i = 2 (x_i - m) / (n - 1)
+What is new are halves. They are computed as float32 again. A variance is several operations, and
+each would round; `widened` converts before and after. A mode may keep the float32 result:
+`stays_wide` (step elementwise16).
 
-Why n - 1? The mean of a sample lies closer to its own numbers than the true mean does, and dividing
-by n - 1 makes up for it. (This is Bessel's correction; `correction=0` divides by n.)
-
-The derivative looks too simple: m depends on x_i too. But that part is proportional to the sum of
-all deviations x_k - m, which is 0.
-
-The trap comes with the second derivative, where m's part is not 0. A backward that saved the
-deviations as plain numbers would have a correct first derivative and a wrong second one. So it
-keeps x, and computes m again from it: `deviation` runs on an array, or on a Tensor when the
-gradient is to be differentiated.
-
-A textbook has a shorter formula, the mean of the squares minus the square of the mean. It subtracts
-two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.
-
-Halves are computed as float32 again. A variance is several operations, and each would round;
-`widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step
-elementwise16).
+The trap of step 72c: a backward that saved the deviations as plain numbers would have a correct
+first derivative and a wrong second one.
 
 `saves = (0,)` declares that argument 0 is what is kept (step node02).
 
-Changed: nothing. New: widened, Var, var.
+New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
 """
 

@@ -1,27 +1,32 @@
-"""Step residual02: A residual block for images
+"""Step residual02: Activation maximisation: what a neuron responds to
 
-A network for images makes its pictures smaller and its channels more on the way. There x + f(x)
-fails: x has the shape [n, 8, 8, 8] and f(x) [n, 16, 4, 4]. So where the shape changes, x goes
-through the simplest layer that changes it in the same way, a convolution of 1 x 1 with the same
-stride: a linear map of the channels at every second place.
+Step 54a asked which pixels of one image matter to a network. The opposite question: which image
+makes a neuron respond most? The derivative of its value with respect to the image says which pixels
+to make brighter and which darker. Do that, a small step, again and again: gradient descent with the
+other sign, and with the image in the place of the weights, which stay as they are.
 
-    x --+-- conv 3x3, norm, relu, conv 3x3, norm --(+)-- relu
-        +-- nothing, or conv 1x1, norm -------------+
+    image = image + step * d value / d image          (Erhan et al., 2009)
 
-This is the block of ResNet-18 and 34 (He et al., 2015), and PyTorch's torchvision calls it
-BasicBlock. The convolutions have no bias: the normalisation after them would subtract it (step
-norm01). The relu comes after the sum, as in the paper. With few blocks that does no harm.
+Started from grey, each class draws something of its digit, and much that we would never draw. The
+network has learned only what distinguishes the ten, and only for scanned digits. Outside of them
+its scores mean nothing, and yet it is more certain of this image than of any real digit: what
+maximises a score leaves the data behind. A channel of the first block draws a texture.
 
-The trap: eval(). The network has seven BatchNorms now, and without eval() the digits that are
-asked for together change each other's answers (step norm13).
+It takes little to leave the data. Some small steps turn a real digit into another one for the
+network, while we still read the first one (an adversarial example, Szegedy et al., 2013).
 
-New: ResidualBlock and network, which belong to this topic's demos and not to the package.
-Try: leave the shortcut out: return self.f(x).relu(). How much is lost with six convolutions?
+The trap: the length of the derivative says little, and differs from neuron to neuron. Each step is
+scaled to one size, and the image is kept between 0 and 1, or the largest pixel wins.
+
+New: picture, side_by_side, maximise.
+Try: start from an image of another digit, and see how much of it stays.
 """
 
 import importlib
+from collections.abc import Callable
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential
@@ -63,8 +68,37 @@ def network() -> Sequential:
     )  # fmt: skip
 
 
+def picture(image: Tensor) -> list[str]:
+    """An image [h, w] as lines of text: the brighter, the denser the character."""
+    low, high = image.min(), image.max()
+    shades = ((image - low) / (high - low).clamp(min=1e-8) * 9).round().long().tolist()
+    return ["".join(2 * " .:-=+*#%@"[shade] for shade in line) for line in shades]
+
+
+def side_by_side(*images: Tensor) -> str:
+    """Several images as text, one beside the other."""
+    lines = zip(*(picture(image) for image in images), strict=True)
+    return "\n".join("|" + "|".join(line) + "|" for line in lines)
+
+
+def maximise(score: Callable, image: Tensor, steps: int = 25, lr: float = 0.12) -> Tensor:
+    """The image after steps in which the score grows: gradient ascent, within 0 and 1.
+
+    Args:
+        score: a function of images [1, 1, h, w] with one number as its result.
+    """
+    x = image.detach().clone().requires_grad_()
+    for _ in range(steps):
+        score(x).backward()
+        with no_grad():
+            slope = x.grad - x.grad.mean()
+            x += lr * slope / slope.square().mean().sqrt().clamp(min=1e-8)
+            x.clamp_(0, 1)
+        x.grad = None
+    return x.detach()[0, 0]
+
+
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.digits import load_digits
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randint
@@ -82,22 +116,41 @@ if __name__ == "__main__":
         loss.backward()
         optimizer.step()
     model.eval()
+    model.requires_grad_(False)
+    grey = images[:1] * 0 + 0.3
 
-    print([(name, list(param.shape)) for name, param in model[4].shortcut.named_parameters()])
-    # -> [('0.weight', [16, 8, 1, 1]), ('1.weight', [16]), ('1.bias', [16])]
-    x = images[:2]
-    for layer in model[:6]:
-        x = layer(x)
-        print(f"{type(layer).__name__:13} {list(x.shape)}")
-    # -> Conv2d        [2, 8, 8, 8]
-    # -> BatchNorm2d   [2, 8, 8, 8]
-    # -> ReLU          [2, 8, 8, 8]
-    # -> ResidualBlock [2, 8, 8, 8]
-    # -> ResidualBlock [2, 16, 4, 4]
-    # -> ResidualBlock [2, 32, 2, 2]
+    def class_score(digit):
+        return lambda x: model(x)[0, digit]
 
+    dreams = [maximise(class_score(digit), grey) for digit in (0, 1, 7)]
+    print("what the scores of 0, 1 and 7 like best:")
+    print(side_by_side(*dreams))  # -> ...
     with no_grad():
-        right = (model(images[1437:]).argmax(1) == labels[1437:]).sum().item()
-    print("weights:", sum(param.numel() for param in model.parameters()))  # -> weights: 20770
-    print(f"of 360 digits by other writers {right} are read")  # -> ...
-    print("more than nine in ten:", right > 324)  # -> more than nine in ten: True
+        certain = model(dreams[0].reshape(1, 1, 8, 8))[0, 0].item()
+        most = model(images)[:, 0].max().item()
+    print("more certain of it than of any real 0:", certain > most)
+    # -> more certain of it than of any real 0: True
+
+    def channel(number):
+        return lambda x: model[:4](x)[0, number].mean()
+
+    print("what three channels of the first block like best:")
+    print(side_by_side(*(maximise(channel(number), grey) for number in range(3))))  # -> ...
+
+    # A few steps from a real digit to another answer.
+    image, label = images[1500:1501], int(labels[1500])
+    other = (label + 5) % 10
+    fooled = image
+
+    def rather(x):
+        return model(x)[0, other] - model(x)[0, label]
+
+    count = 0
+    while count < 50 and label == model(fooled)[0].argmax().item():
+        count += 1
+        fooled = maximise(rather, fooled, steps=1, lr=0.02).reshape(1, 1, 8, 8)
+    print(
+        f"a {label} that is read as {model(fooled)[0].argmax().item()} after {count} steps:"
+    )  # -> ...
+    print(side_by_side(image[0, 0], fooled[0, 0]))  # -> ...
+    print(f"mean change of a pixel: {(fooled - image).abs().mean().item():.2f}")  # -> ...

@@ -1,134 +1,127 @@
-"""Step residual03: Saliency: which pixels a network looks at
+"""Step residual03: Images turned, sheared, resized and moved
 
-The network of step residual02 reads digits, and no line of its code says how. What has it learned,
-and what does it look at? Its first filters are small enough to be looked at themselves: weights of
-[8, 1, 3, 3], eight pictures of 3 x 3. Most are edges: dark on one side and bright on the other.
+Step 53a moved images by whole pixels. A digit also stays what it is if it is turned a little,
+sheared or resized. `warp` does all of it at once, anew each time that an image is used.
 
-The weights of later layers tell us little, as they act on what earlier layers have computed. But
-which pixels matter is a question that a derivative answers: not the derivative of the loss with
-respect to the weights, but of one score with respect to the image,
+It pays in a long training. `python examples/train_cnn.py` passes 30 times over the images and reads
+99.2 % of the test digits; with strength 0, which changes nothing, 97.8 %. After five of its passes
+it is the other way round, 86 % and 92 %: images that always change are harder to learn.
 
-    d score / d pixel          how much brighter pixel, how much higher score
+For each new pixel, ask where in the old image it comes from:
 
-the "saliency" of Simonyan et al. (2013). One backward pass, and requires_grad on the image.
+    x' = (1 + size) (cos x - sin y) + shear y + left
+    y' = (1 + size) (sin x + cos y) + up
 
-Whether this is what the network looks at can be tested: paint out the pixels with the largest
-derivatives, and compare with as many others at random. The demo does it with 360 digits.
+These are six numbers for each image, a matrix [2, 3]. affine_grid (step grid03) makes the places of
+all pixels from it, and grid_sample (step grid01) mixes the four old pixels around each place: the
+nearer a pixel, the more it counts. The network is that of step 51, with batch norm, and its size is
+an argument.
 
-The trap: a derivative speaks of small changes. Where a score is already certain, it may be small
-for the very pixels that made it so. Take the score before softmax: after it, the derivative of a
-certain answer is almost 0.
+The trap is a change that changes the answer. A 6 that is turned far enough is a 9, and a mirrored
+2 is not a digit, but a mirrored cat is a cat. Which changes are harmless depends on the data.
 
-New: picture, side_by_side, saliency.
-Try: the derivative of softmax(score) instead, for a digit that the network is sure of. `picture`
-scales it, so print its length too: saliency(...).norm().
+New: block, make_cnn, warp, train, accuracy.
+Try: strength = 4.0 in warp. Look at the pictures first, then at the result.
 """
 
 import importlib
+import time
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.datasets.digits import load_digits
 from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.conv import Conv2d
-from tinytorch.nn.linear import Flatten, Identity, Linear
+from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.grid import affine_grid, grid_sample
+from tinytorch.nn.linear import Flatten, Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import BatchNorm2d
+from tinytorch.nn.pooling import MaxPool2d
+from tinytorch.ops.joining import stack
+from tinytorch.ops.random import manual_seed, rand, randperm
+from tinytorch.optim.adam import AdamW
+from tinytorch.optim.lr_scheduler.cycle import OneCycleLR
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class ResidualBlock(Module):
-    """relu(shortcut(x) + f(x)) for images: two convolutions and their normalisations are f. With a
-    stride or other channels the shortcut is a convolution of 1 x 1, which changes the shape too."""
-
-    def __init__(self, channels: int, out: int, stride: int = 1):
-        super().__init__()
-        self.f = Sequential(
-            Conv2d(channels, out, 3, stride, padding=1, bias=False), BatchNorm2d(out), ReLU(),
-            Conv2d(out, out, 3, padding=1, bias=False), BatchNorm2d(out),
-        )  # fmt: skip
-        self.shortcut: Module = Identity()
-        if stride > 1 or channels != out:
-            conv = Conv2d(channels, out, 1, stride, bias=False)
-            self.shortcut = Sequential(conv, BatchNorm2d(out))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.shortcut(x) + self.f(x)).relu()
+def block(inputs: int, outputs: int, halve: bool) -> list[Module]:
+    """Convolution, normalisation, bend; with `halve` then the largest of each 2 by 2 pixels."""
+    layers = [Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), ReLU()]
+    return layers + [MaxPool2d(2)] if halve else layers
 
 
-def network() -> Sequential:
-    """A small residual network for digits: [n, 1, 8, 8] to [n, 10]."""
-    return Sequential(
-        Conv2d(1, 8, 3, padding=1, bias=False), BatchNorm2d(8), ReLU(),
-        ResidualBlock(8, 8), ResidualBlock(8, 16, 2), ResidualBlock(16, 32, 2),
-        Flatten(), Linear(128, 10),
-    )  # fmt: skip
+def make_cnn(channels: int, size: int, width: int = 16, classes: int = 10) -> Sequential:
+    """A network for images [channels, size, size]. Twice two blocks, then one linear layer."""
+    layers = block(channels, width, False) + block(width, width, True)
+    layers += block(width, 2 * width, False) + block(2 * width, 2 * width, True)
+    features = 2 * width * (size // 4) ** 2
+    return Sequential(*layers, Flatten(), Dropout(0.4), Linear(features, classes))
 
 
-def picture(image: Tensor) -> list[str]:
-    """An image [h, w] as lines of text: the brighter, the denser the character."""
-    low, high = image.min(), image.max()
-    shades = ((image - low) / (high - low).clamp(min=1e-8) * 9).round().long().tolist()
-    return ["".join(2 * " .:-=+*#%@"[shade] for shade in line) for line in shades]
+def warp(images: Tensor, strength: float = 1.0) -> Tensor:
+    """Images [n, channels, height, width], each turned, sheared, resized and moved by random
+    amounts. What comes from outside is 0."""
+    amounts = strength * tensor([0.25, 0.2, 0.15, 0.15, 0.15]).unsqueeze(1)
+    turn, shear, size, up, left = (2 * rand(5, len(images)) - 1) * amounts
+    cos, sin = (1 + size) * turn.cos(), (1 + size) * turn.sin()
+    # For each new pixel: the place in the old image where it comes from.
+    theta = stack([cos, shear - sin, left, sin, cos, up], 1).unflatten(1, (2, 3))
+    places = affine_grid(theta, images.shape, align_corners=False)
+    return grid_sample(images, places, align_corners=False)
 
 
-def side_by_side(*images: Tensor) -> str:
-    """Several images as text, one beside the other."""
-    lines = zip(*(picture(image) for image in images), strict=True)
-    return "\n".join("|" + "|".join(line) + "|" for line in lines)
+def train(model: Module, images: Tensor, labels: Tensor, epochs: int, size: int = 50) -> None:
+    """Train with AdamW and one cycle of the learning rate, on images that are always new."""
+    steps = epochs * (len(images) // size)
+    optimizer = AdamW(model.parameters(), lr=5e-3, weight_decay=0.05)
+    scheduler = OneCycleLR(optimizer, 5e-3, total_steps=steps)
+    model.train()
+    for _ in range(epochs):
+        for batch in randperm(len(images))[: len(images) // size * size].reshape(-1, size):
+            loss = cross_entropy(model(warp(images[batch])), labels[batch], label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
 
 
-def saliency(model: Module, image: Tensor, label: int) -> Tensor:
-    """How much each pixel of the image [1, h, w] changes the score of a class: the derivative."""
-    x = image.unsqueeze(0).detach().requires_grad_()
-    model(x)[0, label].backward()
-    return x.grad[0]
+@no_grad()
+def accuracy(model: Module, images: Tensor, labels: Tensor) -> float:
+    """Which part of the images is read correctly."""
+    model.eval()
+    return (model(images).argmax(1) == labels).float().mean().item()
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.ops.random import manual_seed, rand, randint
-    from tinytorch.optim.adam import Adam
 
-    images, labels = load_digits()
+    def picture(image):
+        """Eight lines of text that show an image."""
+        return ["".join(2 * " .:-=+*#%@"[int(9.99 * v)] for v in row) for row in image.tolist()]
+
+    images, digits = load_digits()
     images = images.unsqueeze(1)
+    images, labels, test, test_labels = images[:-360], digits[:-360], images[-360:], digits[-360:]
+    print(tuple(images.shape), tuple(test.shape))  # -> (1437, 1, 8, 8) (360, 1, 8, 8)
+
     manual_seed(0)
-    model = network()
-    optimizer = Adam(model.parameters(), lr=0.005)
-    for _ in range(60):
-        rows = randint(0, 1437, (64,))
-        loss = cross_entropy(model(images[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    model.requires_grad_(False)  # from here on, only images are differentiated
+    three = warp(images[[3, 3, 3]])
+    rows = [picture(image[0]) for image in (images[3], *three)]
+    for lines in zip(*rows, strict=True):
+        print(" | ".join(lines))  # -> ...
+    unchanged = (warp(images[:50], 0.0) - images[:50]).abs().max().item()
+    print("strength 0 changes nothing:", unchanged < 1e-6)  # -> strength 0 changes nothing: True
 
-    print("four of the first filters:")
-    print(side_by_side(*model[0].weight[:4, 0]))  # -> ...
-    print("a digit, and what its score depends on:")
-    image, label = images[1500], int(labels[1500])
-    print(side_by_side(image[0], saliency(model, image, label)[0].abs()))  # -> ...
-
-    # Paint out the eight pixels that matter most, or eight others of those that are not black.
-    test, truth = images[1437:], labels[1437:]
-    x = test.clone().requires_grad_()
-    model(x).gather(1, truth.unsqueeze(1)).sum().backward()
-    weight = (x.grad.abs() * (test > 0)).flatten(1)
-    chance = rand(360, 64) * (test > 0).flatten(1)
-
-    def right(order):
-        painted = test.flatten(1).scatter(1, order[:, :8], 0.0).reshape(360, 1, 8, 8)
-        with no_grad():
-            return (model(painted).argmax(1) == truth).float().mean().item()
-
-    most = right(weight.argsort(1, descending=True))
-    others = right(chance.argsort(1, descending=True))
-    print(f"read without the 8 largest: {most:.2f}, without 8 others: {others:.2f}")  # -> ...
-    print("the derivative tells which pixels count:", most < others - 0.05)
-    # -> the derivative tells which pixels count: True
+    model = make_cnn(1, 8)
+    began = time.perf_counter()
+    train(model, images, labels, epochs=6)
+    right = accuracy(model, test, test_labels)
+    print(f"{right:.1%} in {time.perf_counter() - began:.1f} s")  # -> ...
+    print("above 95 %:", right > 0.95)  # -> above 95 %: True
+    # Six passes are few. With 24 channels and 30 passes it is 99 %: python examples/train_cnn.py

@@ -1,163 +1,117 @@
-"""Step residual04: Activation maximisation: what a neuron responds to
+"""Step residual04: Photographs: the files of CIFAR-10
 
-Step residual03 asked which pixels of one image mattered. The opposite question: which image makes a
-neuron respond most? The derivative of its value with respect to the image says which pixels to make
-brighter and which darker. Do that, a small step, again and again: gradient descent with the other
-sign, and with the image in the place of the weights, which stay as they are.
+Digits are easy. CIFAR-10 has 60,000 photographs, 32 by 32 pixels with three colours, of ten kinds
+of things: airplanes, cats, ships and so on. It is the usual second data set, and small enough for
+a CPU.
 
-    image = image + step * d value / d image          (Erhan et al., 2009)
+Its files are as simple as files can be. There is no header and there are no names. Each image is
+3,073 bytes:
 
-Started from grey, each class draws something of its digit, and much that we would never draw. The
-network has learned only what distinguishes the ten, and only for scanned digits. Outside of them
-its scores mean nothing, and yet it is more certain of this image than of any real digit: what
-maximises a score leaves the data behind. A channel of the first block draws a texture.
+    1 byte       the class, 0 to 9
+    1024 bytes   the red numbers of all pixels, row by row
+    1024 bytes   the green ones
+    1024 bytes   the blue ones
 
-It takes little to leave the data. Some small steps turn a real digit into another one for the
-network, while we still read the first one (an adversarial example, Szegedy et al., 2013).
+So a file is one array of bytes, reshaped. ToTensor (step mnist07) expects [height, width, colours],
+as images usually come, and changes it back to the three planes that `Conv2d` needs.
 
-The trap: the length of the derivative says little, and differs from neuron to neuron. Each step is
-scaled to one size, and the image is kept between 0 and 1, or the largest pixel wins.
+The trap of a format without a header: np.fromfile reads whatever is there, for example half of a
+download. Two things can be checked, and are: the length is a multiple of 3,073, and no class is
+above 9. (A shift by one byte would put colours in the place of classes.)
 
-New: maximise.
-Try: start from an image of another digit, and see how much of it stays.
+`python examples/train_cnn.py --cifar FOLDER` trains a small residual network on these files.
+
+New: CIFAR10.
+Try: write a file without its first byte, and with a 0 at its end. Which of the checks finds it?
 """
 
 import importlib
-from collections.abc import Callable
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.conv import Conv2d
-from tinytorch.nn.linear import Flatten, Identity, Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm2d
+from tinytorch.core.tensor import from_numpy
+from tinytorch.datasets.labelled import Labelled
+from tinytorch.datasets.transforms import ToTensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class ResidualBlock(Module):
-    """relu(shortcut(x) + f(x)) for images: two convolutions and their normalisations are f. With a
-    stride or other channels the shortcut is a convolution of 1 x 1, which changes the shape too."""
+class CIFAR10(Labelled):
+    """Photographs of ten kinds of things: images [32, 32, 3], bytes, and classes 0 to 9.
 
-    def __init__(self, channels: int, out: int, stride: int = 1):
-        super().__init__()
-        self.f = Sequential(
-            Conv2d(channels, out, 3, stride, padding=1, bias=False), BatchNorm2d(out), ReLU(),
-            Conv2d(out, out, 3, padding=1, bias=False), BatchNorm2d(out),
-        )  # fmt: skip
-        self.shortcut: Module = Identity()
-        if stride > 1 or channels != out:
-            conv = Conv2d(channels, out, 1, stride, bias=False)
-            self.shortcut = Sequential(conv, BatchNorm2d(out))
+    50,000 to learn from, or 10,000 to test. Source: A. Krizhevsky, Learning Multiple Layers of
+    Features from Tiny Images, 2009; the "binary version", six files *.bin.
 
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.shortcut(x) + self.f(x)).relu()
+    root: the folder with these files, or the one with their folder cifar-10-batches-bin.
 
-
-def network() -> Sequential:
-    """A small residual network for digits: [n, 1, 8, 8] to [n, 10]."""
-    return Sequential(
-        Conv2d(1, 8, 3, padding=1, bias=False), BatchNorm2d(8), ReLU(),
-        ResidualBlock(8, 8), ResidualBlock(8, 16, 2), ResidualBlock(16, 32, 2),
-        Flatten(), Linear(128, 10),
-    )  # fmt: skip
-
-
-def picture(image: Tensor) -> list[str]:
-    """An image [h, w] as lines of text: the brighter, the denser the character."""
-    low, high = image.min(), image.max()
-    shades = ((image - low) / (high - low).clamp(min=1e-8) * 9).round().long().tolist()
-    return ["".join(2 * " .:-=+*#%@"[shade] for shade in line) for line in shades]
-
-
-def side_by_side(*images: Tensor) -> str:
-    """Several images as text, one beside the other."""
-    lines = zip(*(picture(image) for image in images), strict=True)
-    return "\n".join("|" + "|".join(line) + "|" for line in lines)
-
-
-def saliency(model: Module, image: Tensor, label: int) -> Tensor:
-    """How much each pixel of the image [1, h, w] changes the score of a class: the derivative."""
-    x = image.unsqueeze(0).detach().requires_grad_()
-    model(x)[0, label].backward()
-    return x.grad[0]
-
-
-def maximise(score: Callable, image: Tensor, steps: int = 25, lr: float = 0.12) -> Tensor:
-    """The image after steps in which the score grows: gradient ascent, within 0 and 1.
-
-    Args:
-        score: a function of images [1, 1, h, w] with one number as its result.
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a file does not consist of whole images, or has a class above 9.
     """
-    x = image.detach().clone().requires_grad_()
-    for _ in range(steps):
-        score(x).backward()
-        with no_grad():
-            slope = x.grad - x.grad.mean()
-            x += lr * slope / slope.square().mean().sqrt().clamp(min=1e-8)
-            x.clamp_(0, 1)
-        x.grad = None
-    return x.detach()[0, 0]
+
+    classes = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+    def __init__(
+        self, root: Any, train: bool = True, transform: Any = None, target_transform: Any = None
+    ):
+        self.root = Path(root)
+        names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
+        records = np.concatenate([self.read(name) for name in names])
+        # An image is stored as three planes: all red, all green, all blue numbers.
+        images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        images, labels = np.ascontiguousarray(images), records[:, 0].astype(np.int64)
+        super().__init__(from_numpy(images), from_numpy(labels), transform, target_transform)
+
+    def read(self, name: str) -> np.ndarray:
+        """The images of a file, each a row of its class and 3 * 32 * 32 bytes."""
+        for path in (self.root / name, self.root / "cifar-10-batches-bin" / name):
+            if path.is_file():
+                break
+        else:
+            raise FileNotFoundError(f"{name} is not in {self.root}")
+        content = np.fromfile(path, np.uint8)
+        if len(content) == 0 or len(content) % 3073:
+            raise ValueError(f"{path} has {len(content)} bytes: not a multiple of 3073")
+        records = content.reshape(-1, 3073)
+        if records[:, 0].max() > 9:
+            raise ValueError(f"{path} has a class {records[:, 0].max()}, above 9")
+        return records
 
 
 if __name__ == "__main__":
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.ops.random import manual_seed, randint
-    from tinytorch.optim.adam import Adam
+    # A small stand-in: two images in each file. The first one is of class 3 and all red.
+    images = np.zeros((2, 3073), np.uint8)
+    images[0, 0], images[0, 1:1025] = 3, 255
+    images[1] = 9
+    with tempfile.TemporaryDirectory() as folder:
+        inner = Path(folder) / "cifar-10-batches-bin"
+        inner.mkdir()
+        for name in [f"data_batch_{i}.bin" for i in range(1, 6)]:
+            images.tofile(inner / name)
 
-    images, labels = load_digits()
-    images = images.unsqueeze(1)
-    manual_seed(0)
-    model = network()
-    optimizer = Adam(model.parameters(), lr=0.005)
-    for _ in range(60):
-        rows = randint(0, 1437, (64,))
-        loss = cross_entropy(model(images[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    model.requires_grad_(False)
-    grey = images[:1] * 0 + 0.3
+        cats = CIFAR10(folder)
+        image, label = cats[0]
+        print(len(cats), tuple(image.shape), cats.classes[label])  # -> 10 (32, 32, 3) cat
+        print(image[5, 7].tolist(), cats.classes[cats[1][1]])  # -> [255, 0, 0] truck
+        planes = CIFAR10(folder, transform=ToTensor())[0][0]
+        print(tuple(planes.shape), planes.amax((1, 2)).tolist())  # -> (3, 32, 32) [1.0, 0.0, 0.0]
 
-    def class_score(digit):
-        return lambda x: model(x)[0, digit]
-
-    dreams = [maximise(class_score(digit), grey) for digit in (0, 1, 7)]
-    print("what the scores of 0, 1 and 7 like best:")
-    print(side_by_side(*dreams))  # -> ...
-    with no_grad():
-        certain = model(dreams[0].reshape(1, 1, 8, 8))[0, 0].item()
-        most = model(images)[:, 0].max().item()
-    print("more certain of it than of any real 0:", certain > most)
-    # -> more certain of it than of any real 0: True
-
-    def channel(number):
-        return lambda x: model[:4](x)[0, number].mean()
-
-    print("what three channels of the first block like best:")
-    print(side_by_side(*(maximise(channel(number), grey) for number in range(3))))  # -> ...
-
-    # A few steps from a real digit to another answer.
-    image, label = images[1500:1501], int(labels[1500])
-    other = (label + 5) % 10
-    fooled = image
-
-    def rather(x):
-        return model(x)[0, other] - model(x)[0, label]
-
-    count = 0
-    while count < 50 and label == model(fooled)[0].argmax().item():
-        count += 1
-        fooled = maximise(rather, fooled, steps=1, lr=0.02).reshape(1, 1, 8, 8)
-    print(
-        f"a {label} that is read as {model(fooled)[0].argmax().item()} after {count} steps:"
-    )  # -> ...
-    print(side_by_side(image[0, 0], fooled[0, 0]))  # -> ...
-    print(f"mean change of a pixel: {(fooled - image).abs().mean().item():.2f}")  # -> ...
+        try:
+            CIFAR10(folder, train=False)
+        except FileNotFoundError as error:
+            print(str(error).split(" is ")[0])  # -> test_batch.bin
+        for spoiled in (images.ravel()[:-1], images.ravel()[1:3074], np.full(3073, 77, np.uint8)):
+            spoiled.tofile(inner / "test_batch.bin")
+            try:
+                CIFAR10(inner, train=False)
+            except ValueError as error:
+                print(str(error).split("test_batch.bin ")[1])
+    # -> has 6145 bytes: not a multiple of 3073
+    # -> has a class 255, above 9
+    # -> has a class 77, above 9

@@ -1,7 +1,7 @@
-"""Step rnn01: Recurrent layers
+"""Step rnn01: Recurrent layers in the package's dress
 
-Cells and loops are there. A layer is what a program writes: a whole text goes in, [time, batch,
-size], and out come two things.
+In step 56e a loop of the program calls the cell for each letter. A layer is the loop: a whole text
+goes in, [time, batch, size], and out come two things.
 
     output, last = layer(x)        output: h after each step, [time, batch, hidden]
                                    last: the state behind the last step, of an LSTM (h, c)

@@ -1,25 +1,19 @@
-"""Step rnn10: A letter-level LSTM writes names
+"""Step rnn10: A letter-level LSTM, from finished modules
 
-A milestone: an LSTM learns to write names, letter by letter. It is trained on the names of
-functions and classes that occur in lessons of this course, frozen in a file of the package. It sees
-the beginning of a name and says how probable each letter is as the next one.
+Step 56e taught an LSTM to write. Here the same is a program of finished layers, and its texts are
+names: those of functions and classes that occur in lessons of this course, frozen in a file of the
+package. Names end, so the sign "." stands for the start and for the end.
 
-    input    .  c  h  e  c  k           . stands for the start, and for the end
+    input    .  c  h  e  c  k
     target   c  h  e  c  k  .
 
-Then it writes: start with ".", draw a letter from what the softmax says, read it, draw the next,
-until it draws the end. The state remembers what has been written so far. Dividing the scores by
-a temperature below 1 before the softmax makes it bolder: probable letters become more probable.
-
-All that is used was built in the steps before: the table of rows (step embedding02), the LSTM (step
-rnn01), names of different length, packed (steps rnn07 and rnn09), and the cross entropy, without
-padding.
+Names differ in length, so they are packed (steps rnn07 and rnn09).
 
 The trap: the targets have to be in the order of the packed inputs. Each letter and the one that
 follows are packed together, as two columns, and so they cannot come apart. Padded targets would be
 compared with the wrong letters, or with padding.
 
-Changed: nothing. New: nothing in the framework; a network of what is there.
+Changed: nothing in the framework. New: a network of what is there.
 Try: --steps=3000 for better names, or a temperature of 0.3 and of 2.
 """
 

@@ -1,14 +1,9 @@
-"""Step rules02: RMSprop: a running mean of the squares
+"""Step rules02: RMSprop in the package's dress
 
-Adagrad's steps shrink forever, since its sum only grows: in step rules01 the 1000th of equal
-gradients moves the parameter by 0.0032 instead of 0.1. A long training comes to a stop.
-
-RMSprop forgets old gradients: s becomes a running mean of the squares.
+Step 45b built RMSprop: a running mean of the squares, so that a long training does not come to a
+stop as with Adagrad (step rules01).
 
     s = alpha * s + (1 - alpha) * g^2          p = p - lr * g / (sqrt(s) + eps)
-
-The mean looks back over about 1 / (1 - alpha) steps, 100 here. For equal gradients it becomes g^2,
-so each step has the length lr, however long the training lasts.
 
 The trap: s begins at zero. After one step it is (1 - alpha) g^2, a hundredth of the truth, so the
 first step is ten times lr. Step rules03 mends this.

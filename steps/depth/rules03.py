@@ -1,28 +1,11 @@
-"""Step rules03: Adam: momentum, and a rate for each element
+"""Step rules03: Adam in the package's dress
 
-RMSprop divides by the size of the gradients, but follows each new gradient, noise included.
-Momentum (step optimizer10) averages the noise away, but has one rate for all. Adam has a running
-mean of both:
-
-    m = beta1 * m + (1 - beta1) * g        which way: the mean of the last 10 gradients
-    v = beta2 * v + (1 - beta2) * g^2      how large: the mean of the last 1000 squares
-
-    p = p - lr * m / (sqrt(v) + eps)
-
-Both start at zero, so at first both are too small. After one step m is 0.1 g, and v is 0.001 g^2,
-so that m / sqrt(v) is 3.2 instead of 1. After n steps with equal gradients, m is g (1 - beta1^n).
-So divide by that:
-
-    m / (1 - beta1^n),    v / (1 - beta2^n)        n counts the steps
-
-This is why the optimizer has to count ("step" in the state), and why a count must be saved (step
-optimizer15). The first step then has the length lr, whatever the gradient. Multiply the loss by
-1000, and Adam takes the same path.
+Step 45c built Adam: running means m of g and v of g^2, each divided by (1 - beta^n) because both
+start at zero. Here the state has PyTorch's names, exp_avg and exp_avg_sq, and "step", which must be
+saved too (step optimizer15).
 
 The trap: lr is now a length, about the distance that each weight moves in a step. SGD's rate of 0.1
 is too large for most networks here; 0.001 is a good start.
-
-(PyTorch's names in the state are exp_avg and exp_avg_sq.)
 
 New: Adam.
 Try: leave both divisions out of `unbiased` in Adam, and compare with the formula by hand.

@@ -1,22 +1,11 @@
-"""Step rules04: Flat memory: all parameters side by side
+"""Step rules04: Flat memory in the package's dress: FlatParameters
 
-A network has dozens or hundreds of parameters, most of them small. The formula of momentum takes
-three operations for each, and a call costs a microsecond on arrays and several on tensors, however
-small they are. So 200 parameters of 100 elements cost 600 calls in each step; the arithmetic on
-their 20,000 numbers takes some ten microseconds.
-
-But an update treats each element on its own. What shape a parameter has, and where it ends, does
-not matter to the formula. So put the elements of all parameters side by side into one flat array,
-and run the formula once:
-
-    params   [[a b]   [e f]        flat   a b c d e f
-              [c d]]
-
-The parameters stay where they are, since the program holds these tensors. They are copied into the
-flat array before, and back after the formula. It costs little: a copy is one call for all of them.
+Step 76b put all small parameters side by side and computed once. Here the parameters stay where
+they are, since the program holds these tensors. They are copied into the flat array before, and
+back after the formula: a copy is one call for all of them.
 
 The state does not have to be copied. It lives in the block all the time, and the tensors in
-optimizer.state are views of their part of it (step storage02). So state_dict notices nothing. A
+optimizer.state are views of their part of it (step 69b). So state_dict notices nothing. A
 state that was loaded is copied in once. That of another network has another shape, and NumPy would
 broadcast it without a word if it could, so the shapes are compared.
 

@@ -1,23 +1,10 @@
-"""Step rules12: AdamW: decoupled weight decay
+"""Step rules12: AdamW in the package's dress
 
-Weight decay (step optimizer11) adds weight_decay * p to the gradient, so that each step takes the
-share lr
-* weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
-like g itself:
-
-    p = p - lr * (m of g + weight_decay * p) / sqrt(v of g + weight_decay * p)
-
-A weight with large gradients has a large v, and hardly decays. One with small gradients moves by up
-to lr, however small weight_decay is. So the decay depends on the gradients, and it should not. In
-the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with gradients of
-1000 is at 9.8, the one with gradients of 0.01 at 2.2.
-
-The share should be taken directly, apart from the gradient, before the step:
-
-    p = p * (1 - lr * weight_decay),     then Adam with g alone
-
-This is AdamW: "decoupled" weight decay, and what people mean by weight decay today. Here it is an
-option of Adam, and AdamW is Adam with the option set, as in PyTorch.
+Step 45d built AdamW: the decay is taken directly, apart from the gradient, since what is added to g
+is divided by sqrt(v). Here it is an option of Adam, decoupled_weight_decay, and AdamW is Adam with
+the option set, as in PyTorch. The demo compares both on two weights of 10 with decay 0.1 and rate
+0.1, after 100 steps: added to g, the one with gradients of 1000 is at 9.8, the one with gradients
+of 0.01 at 2.2.
 
 The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
 optimizer14). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in

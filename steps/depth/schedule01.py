@@ -1,28 +1,15 @@
-"""Step schedule01: Learning rate schedules: LambdaLR
+"""Step schedule01: Schedules in the package's dress
 
-With a large learning rate, training is fast but never arrives: near the minimum it jumps from side
-to side. With a small one it arrives, but takes forever. The noise of batches makes it worse: at a
-constant rate SGD stays in a cloud around the minimum, and the larger the rate, the larger the
-cloud. In the demo, 200 noisy steps end 0.4 away from the minimum with a large rate, and 2 away with
-a small one. With a rate that falls from the large one to almost nothing they end 0.05 away.
-
-So the rate should be a function of the epoch. An optimizer reads group["lr"] in each step (step
-optimizer02), so a scheduler only has to write there:
-
-    scheduler = LambdaLR(optimizer, lambda epoch: 0.9**epoch)
-    for epoch in ...:
-        for batch in ...: optimizer.step()
-        scheduler.step()                            lr = the first rate * 0.9**epoch
-
-LRScheduler counts the epochs and writes the rates. A subclass writes get_lr: the rates of all
-groups in epoch `last_epoch`. The constructor makes the first step itself, so that the rate of epoch
-0 is set before the training begins.
+Step 46b built LambdaLR: the rate of a step is the first rate times a function of its number. Here
+LRScheduler, the base class, counts the epochs and writes group["lr"] of all groups; a subclass
+writes get_lr, the rates of all groups in epoch `last_epoch`. The constructor makes the first step
+itself, so that the rate of epoch 0 is set before the training begins.
 
 The trap is the unit. Whether you call `step` after each batch or after each epoch is up to you, and
 nothing tells you if the function was meant for the other. (torch.optim.lr_scheduler has the same
 classes, and the same trap.)
 
-New: LRScheduler, LambdaLR. Moved: lbfgs.py.
+Changed: LambdaLR. New: LRScheduler. Moved: lbfgs.py.
 Try: 0.5**epoch in the race. The rate is used up before x has arrived.
 """
 

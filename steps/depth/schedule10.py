@@ -1,19 +1,10 @@
-"""Step schedule10: Cosine annealing
+"""Step schedule10: CosineAnnealingLR
 
-How should the rate get from large to small? With ExponentialLR the rate is halved again and again
-from the start, and most of the training runs at small rates. StepLR falls down a stair, and at each
-edge the loss jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends
-closest.
-
-Half a wave of the cosine works well in practice: the rate is large for long, then small for long,
-and there is no corner between.
+Step 46b used half a wave of the cosine, as a function. Here it is a class with PyTorch's arguments,
+and the demo compares it: ExponentialLR halves the rate again and again from the start, StepLR falls
+down a stair. All three go from 0.4 to 0.4 / 150 in 200 steps, and the cosine ends closest.
 
     lr(e) = eta_min + (lr0 - eta_min) * (1 + cos(pi * e / T_max)) / 2
-
-    lr0      * *
-                   *              1 + cos goes from 2 to 0 while e goes from 0 to T_max
-                       *
-    eta_min              * *
 
 The trap: T_max is the number of epochs until the lowest point, in the unit in which you call step.
 After it the wave goes up again. So T_max should be the length of the training, or what is left of

@@ -1,9 +1,6 @@
-"""Step schedule12: Warm-up: LinearLR
+"""Step schedule12: LinearLR: a warm-up as a factor
 
-The schedules so far only fall. But a large rate does the most harm in the first steps: the weights
-are random, Adam's v has seen one gradient, and the damage of ten steps may take hundreds to mend,
-or is never mended. Some large networks do not train at all without a warm-up: some steps in which
-the rate rises from almost nothing to its value.
+Step 46b has told what a warm-up is for. LinearLR is the class for it:
 
     lr(e) = lr0 * (start + (end - start) * e / total)      for e up to total, then it stays
 

@@ -1,27 +1,16 @@
-"""Step shape01: Reshape: the same memory, other strides
+"""Step shape01: Reshape in the package's dress
 
-An image of 8 x 8 has to enter a layer as a row of 64. Nothing needs to be moved for that: the 64
-numbers already lie in one row of memory. An array is such a row, a shape, and strides, which say
-how far to walk in memory for one step in each dimension:
+Step 69e has shown that a new shape of the same memory is a view: new strides, and no element is
+moved. Step 37b built the operation and its gradient, which gets the old shape back. Here it says
+`view = True`, which is all that an operation has to say to be one: the graph follows writes (steps
+67a and 67b).
 
-    place of x[i, j] = i * stride[0] + j * stride[1]
-
-    memory  1 2 3 4 5 6        shape [2, 3], strides (3, 1)     1 2 3      place of 6: 1 * 3 + 2 * 1
-                                                                4 5 6
-                               shape [6],    strides (1,)       1 2 3 4 5 6          5 * 1
-
-A new shape and new strides for the same memory are a view: no element is moved. So reshape computes
-nothing, and neither does its gradient, which gets the old shape back.
-
-A write into a view is a write into x. The core was built for that (steps 67a and 67b): `view
-= True` is all that an operation has to say, and the graph follows.
+`stride()` counts in elements, as PyTorch does; NumPy counts in bytes.
 
 The trap: one size may be -1 and follows from the others. It follows also if you have miscounted the
 others: x.reshape(-1, 2) is three rows, not two, and nothing complains.
 
-NumPy counts strides in bytes, PyTorch in elements, and so does our `stride()`.
-
-Changed: a new module, shape.py, begins. New: Reshape, reshape, stride.
+Changed: Reshape, reshape. New: stride.
 Try: return g as it is from Reshape.backward. The gradient in the last line fails.
 """
 

@@ -1,26 +1,12 @@
-"""Step shape02: Transpose: two strides exchanged
+"""Step shape02: Transpose, T and mT
 
-A table of samples has one row for each; to look at one feature of all of them, rows and columns
-change places. x.reshape(3, 2) has the right shape, and the wrong elements: reshape keeps the order
-in which they are read, row after row. Nothing complains, and a network trains on nonsense.
-
-The transpose of x is y with y[j, i] = x[i, j]. Look at the formula of step shape01:
-
-    place of x[i, j] = i * 3 + j * 1
-    place of y[j, i] = j * 1 + i * 3             the shape and the strides, both exchanged
-
-    1 2 3    shape [2, 3], strides (3, 1)          1 4    shape [3, 2], strides (1, 3)
-    4 5 6                                          2 5
-                                                   3 6
-
-So the transpose is a view too, of the same memory, and takes no time however large x is. A swap of
-two dimensions is its own inverse: the gradient's dimensions are swapped once more.
+Step 69b: a transpose exchanges two strides and moves nothing. Step 37c built it for matrices. Here
+`transpose(dim0, dim1)` takes any two dimensions, `.T` is the short form for a matrix, and `.mT`
+transposes each matrix of a batch. A swap of two dimensions is its own inverse: the gradient's
+dimensions are swapped once more.
 
 The trap: memory is read fast in the order in which it lies. After a transpose, neighbours in a row
 are far apart, so an operation that follows may become slower. The work is only put off.
-
-PyTorch's `transpose(dim0, dim1)` exchanges two dimensions; `.T` is the short form for a matrix, and
-`.mT` transposes each matrix of a batch, a row of samples that are computed together.
 
 New: Transpose, transpose, and the properties T and mT.
 Try: return g.reshape(...) of the right shape from Transpose.backward. Which line notices?

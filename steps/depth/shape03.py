@@ -1,20 +1,12 @@
-"""Step shape03: Where a view is not possible: view and contiguous
+"""Step shape03: view and contiguous
 
-Read x.T row by row: 1 4 2 5 3 6. In memory stand 1 2 3 4 5 6. One stride would have to lead from 1
-to 4 (3 elements on) and from 4 to 2 (2 elements back), and there is no such number. So
-x.T.reshape(6) cannot be a view. It is a copy, and reshape does not say so: the demo doubles it and
-finds x as it was, where step shape01 had doubled x.
+Steps 69c and 69e have shown where a view is not possible, and PyTorch's two answers: `view` raises
+an error, `reshape` copies.
 
-Two answers, and PyTorch has both:
+`view` here need not work out from the strides what is possible. It lets reshape do its work and
+asks whether the result shows x's memory: only then it has a base (step 67a).
 
-    x.view(6)        a view, or an error: for those who write into the result and mean x
-    x.reshape(6)     a view if possible, else a copy: for those who only read
-
-`view` need not work out from the strides what is possible. It lets reshape do its work and asks
-whether the result shows x's memory: only then it has a base (step 67a).
-
-A tensor whose elements lie in memory row by row, without gaps, is called contiguous. Of such a
-tensor each shape is a view. `contiguous()` makes one: x itself if it is contiguous, else a copy.
+`contiguous()` is x itself if its elements lie row by row without gaps, else a copy.
 
 The trap: contiguity comes and goes with the data. x.T.view(6) fails; but if x has one row only, the
 transpose is contiguous, and the same line works. Code that calls view passes on small examples.

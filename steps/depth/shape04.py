@@ -1,27 +1,14 @@
-"""Step shape04: Permute: all dimensions in another order
+"""Step shape04: Permute and movedim in the package's dress
 
-A picture file has [rows, columns, colours], a network wants [colours, rows, columns]. That is not
-an exchange of two dimensions. Two exchanges in a row would do it, if you find the right two. And T
-exchanges only the first two dimensions, where PyTorch's reverses all of them. (PyTorch warns if
-there are more than two: for a batch of matrices mT is meant, step shape02, and permute says the
-rest.)
+Step 50b built permute, and its gradient: the inverse permutation. Here it is a view, checks come
+later in this run, and T reverses all dimensions, as PyTorch's does. (PyTorch warns if there are
+more than two: for a batch of matrices mT is meant, step shape02, and permute says the rest.)
 
-Name the dimensions of x in the order in which the result is to have them:
-
-    y = x.permute(2, 0, 1)       y's dimension 0 is x's 2, its 1 is x's 0, its 2 is x's 1
-
-Again only shape and strides move. The gradient needs the way back, which is the inverse
-permutation: at place d stands the number of y's dimension that x's dimension d became.
-
-    dims      (2, 0, 1)          where is 0? At place 1. Where is 1? At 2. Where is 2? At 0.
-    inverse   (1, 2, 0)
-
-To sort the places 0, 1, 2 by what stands there gives this list.
+movedim says only what moves, and keeps the rest in order: x.movedim(-1, 0) puts the last dimension
+first.
 
 The trap: for one swap, such as (1, 0, 2), the inverse is the permutation itself. Code that forgets
 to invert passes such a test; (2, 0, 1) finds it.
-
-movedim says only what moves, and keeps the rest in order: x.movedim(-1, 0) is the same picture.
 
 Changed: T reverses all dimensions. New: Permute, permute, movedim.
 Try: let Permute.backward use ctx.dims itself. The swap still passes, and the cycle fails.

@@ -1,16 +1,7 @@
-"""Step simulator01: Two processes and a message
+"""Step simulator01: Real processes and pipes
 
-One core is not enough for a large network, and threads of one Python do not compute at the same
-time. So several processes are needed, on one machine or on many. They share nothing: a list that
-one process changes is unchanged in the other. What a process has to know of another must be sent as
-a message, and arrives as a copy.
-
-Each process has a number, its rank. The same program runs in all of them, and the rank decides what
-a process does:
-
-    rank 0:  links[1].send(x)    ->    rank 1:  links[0].recv(), which waits until something comes
-
-`connect` makes a pipe for each pair of ranks, and `run` starts the processes. This one is rank 0.
+Step 94a connected two processes by a pipe. Here `connect` makes a pipe for each pair of any number
+of ranks, and `run` starts the processes. This one is rank 0.
 
 The trap: two processes that wait for each other wait for ever, without an error. This is a
 deadlock. The demo shows it with poll(0.2), which gives up after 0.2 seconds.
@@ -18,7 +9,7 @@ deadlock. The demo shows it with poll(0.2), which gives up after 0.2 seconds.
 (MPI, the Message Passing Interface, gives programs a rank, send and recv. Step simulator05 uses its
 names.)
 
-New: connect, run, swap.
+Changed: connect, swap. New: run.
 Try: remove the poll, and let both ranks wait first. (Ctrl-C ends it.)
 """
 

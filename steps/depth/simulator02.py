@@ -1,16 +1,8 @@
-"""Step simulator02: The sum of all ranks, through one of them
+"""Step simulator02: The sum of all ranks, through one of them, over pipes
 
-Training on several processes needs one thing above all: the sum of an array of all ranks, in all of
-them. The array will be the gradient (step ddp01). This is called all-reduce.
-
-The obvious way: all ranks send their array to rank 0, which adds them and sends the sum back.
-
-    rank 1  -> x1 ->                            -> sum -> rank 1
-    rank 2  -> x2 ->   rank 0: x0 + x1 + x2     -> sum -> rank 2
-
-It is right, and it does not scale. Each other rank moves two arrays, one out and one in. Rank 0
-moves 2 (n - 1) arrays while the others wait for it. The demo counts them: with six ranks rank 0
-moves ten arrays, and with 1,000 ranks it would move 1,998.
+Step 94c made the sum by sending all to rank 0: right, and it does not scale. The demo counts the
+arrays for processes with pipes: with six ranks rank 0 moves ten arrays, and with 1,000 ranks it
+would move 1,998.
 
 The trap: rank 0 has to receive from each rank before it sends to any. A rank that sends twice
 before it receives would leave the second array in the pipe, for the next sum.

@@ -1,23 +1,9 @@
-"""Step simulator03: All-reduce in a ring: steps and bytes counted
+"""Step simulator03: The ring over pipes: who receives first
 
-In step simulator02 rank 0 moves 2 (n - 1) arrays while the others wait. In a ring all ranks work
-alike: each sends to the next one only. The array is divided into n chunks. In n - 1 steps each rank
-adds the chunk that arrives to its own, and sends this sum on in the next step. In n - 1 more steps
-the complete chunks go round. With chunks a, b, c (b2 is the sum of b over two ranks, b3 over all
-three):
-
-               at first    step 1      step 2      step 3      step 4
-    rank 0     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
-    rank 1     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
-    rank 2     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
-
-Each rank sends 2 (n - 1) chunks of 1/n array and receives as many: less than two arrays each way,
-for any number of ranks. The price is latency: 2 (n - 1) messages, one after the other, however
-small the array is.
-
-The trap: a pipe holds some 64 KB; a longer message is sent only while the other side receives. If
-all ranks of the ring send first, short arrays pass, and with long ones all wait for each other. So
-odd ranks receive first.
+Step 94d built the ring: 2 (n - 1) chunks of 1/n array for each rank, in two rounds. Over pipes one
+thing is added. A pipe holds some 64 KB; a longer message is sent only while the other side
+receives. If all ranks of the ring send first, short arrays pass, and with long ones all wait for
+each other. So odd ranks receive first.
 
 (The first round is called reduce-scatter, the second all-gather. NCCL makes such rings of GPUs.)
 

@@ -1,11 +1,9 @@
 """Step simulator04: Ranks as threads that take turns
 
-Processes are hard to look into: each prints when it likes, a debugger sees one of them, and a real
-MPI is not installed on every machine. For learning, ranks can be threads of one process. But
-threads run in an order that changes from run to run, and so would everything that the demos print.
-
-So only one thread runs at a time, in the order of the ranks. A rank runs until it has to wait; then
-it passes the turn on, and the next one runs:
+Step 94b made ranks threads, so that they can be looked into. But threads run in an order that
+changes from run to run, and so would everything that demos print. So only one thread runs at a
+time, in the order of the ranks. A rank runs until it has to wait; then it passes the turn on, and
+the next one runs:
 
     turn     0        1        2        0        1        2
              rank 0   rank 1   rank 2   rank 0   rank 1   rank 2

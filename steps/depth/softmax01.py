@@ -1,31 +1,16 @@
-"""Step softmax01: Softmax without overflow
+"""Step softmax01: Softmax in the package's dress
 
-A classifier computes a score for each class. Softmax turns scores into probabilities: positive
-numbers with sum 1.
+Step 39a takes the maximum off, and step 60b has softmax as one node: dL/dx = y (g - sum of g y).
+Here it gets the package's form: `minus_max` computes x - m on any device, and works for every
+dimension.
 
-    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
-
-Computed as it is written, this formula overflows: e^89 is more than float32 can hold, and inf / inf
-is nan. But numerator and denominator can be divided by the same e^m without changing the quotient:
-
-    e^(x_i) / (sum of e^(x_k))  =  e^(x_i - m) / (sum of e^(x_k - m))
-
-With m = max(x), no exponent is above 0: the largest term is 1, and nothing overflows. Terms that
-are too small become 0, which is harmless. `minus_max` computes x - m.
-
-Each output depends on every input: dy_i/dx_k is y_i (1 - y_i) for k = i, and -y_i y_k otherwise.
-Summed over all outputs, that is one line:
-
-    dL/dx_i = y_i (g_i - sum of g_k y_k)
-
-It needs y alone, and one node stands for five. (Composed of exp, sum and / it would keep three
-arrays.)
+It keeps y alone. (Composed of exp, sum and / it would keep three arrays.)
 
 The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
 
 `saves = (~0,)` declares that the result is what is kept (step node02).
 
-Changed: a new module, softmax.py, begins. New: minus_max, Softmax, softmax.
+Changed: Softmax, softmax. New: minus_max.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 

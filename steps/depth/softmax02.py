@@ -1,20 +1,11 @@
-"""Step softmax02: The logarithm of a softmax
+"""Step softmax02: The logarithm of a softmax in the package's dress
 
-A loss takes the logarithm of a probability. For scores [1000, 999, 0], the third probability is
-e^-1000, which is 0 in every type, and its logarithm is -inf. The right number is -1000.3: exp has
-lost it. So the logarithm is taken of the formula, where it cancels the exp of the numerator:
-
-    log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
-
-The sum contains an e^0 = 1, so its logarithm is at least 0, and finite. So a loss always uses
-log_softmax, as that of the first network did (step 39a).
-
-Its derivative needs y alone again, since softmax is e^y:
+Step 39a built log_softmax of operations, and said why a loss uses it. As a node of its own it needs
+y alone, since softmax is e^y:
 
     dL/dx_i = g_i - e^(y_i) (sum of g_k)
 
-With a loss of -y_t, for the target t, that is softmax(x) - 1 at t and softmax(x) elsewhere: the
-prediction minus the target. It is never larger than 1, and never 0 while the answer is wrong.
+With a loss of -y_t, for the target t, that is the prediction minus the target (step 40b).
 
 `softmax_along` checks the arguments of both functions.
 

@@ -1,14 +1,8 @@
-"""Step sorting01: Sorting: an order, and the elements in this order
+"""Step sorting01: sort and argsort in the package's dress
 
-The five worst errors of a network, its best guesses: `max` finds one of them, and nothing so far
-puts numbers in order. Sorting moves elements around and changes none of them. So its derivative is
-simple, once you keep apart the two things that it computes:
-
-    order = argsort(x)        integers: a small change of x leaves them as they are, no derivative
-    y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
-
-The gradient of each sorted element goes home to the place that the element came from. TakeAlong
-of step extremes03, a gather, does this for any order. All that is new is finding the indices.
+Step 72e built them: finding an order is not differentiable, and taking the elements in this order
+is a gather. Here TakeAlong of step extremes03 does the taking, as each index occurs once. The
+result is a named tuple, `values` and `indices`, as in PyTorch.
 
 Where two elements are about to change places, the derivative jumps. The sorted values themselves
 are continuous even there, as the maximum is at a tie, so training copes.
@@ -16,10 +10,7 @@ are continuous even there, as the maximum is at a tie, so training copes.
 The trap: argsort alone teaches a network nothing. A loss made of places ("the right class should be
 the first") has no gradient; it is 0 nearly everywhere, and not defined where it is not 0.
 
-PyTorch returns both as a named tuple, `values` and `indices`, as it does for max(dim) of step
-extremes04.
-
-Changed: a new module, sorting.py, begins. New: Sort, ArgSort, argsort, sort.
+Changed: ArgSort, sort. New: SortResult, Sort, argsort.
 Try: sort x * x in place of x. Which rule brings the gradient to x?
 """
 

@@ -12,7 +12,7 @@ number of entries. With step sparse05 alone both would need to_dense, 29 MB for 
 The trap: the dense factor broadcasts as it does to a dense tensor. A vector of three numbers
 belongs to the columns, not to the stored elements, of which there may be three as well.
 
-mm and matmul take a sparse matrix on either side; all else goes to the functions of step matmul07.
+mm and matmul take a sparse matrix on either side; all else goes to the functions of step matmul05.
 `to` moves places and values. FloatTensor is the name that programs before PyTorch 1.0 used.
 
 New: SparseTensor.to, __add__, __mul__, mm, matmul, FloatTensor.

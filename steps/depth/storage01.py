@@ -1,72 +1,86 @@
-"""Step storage01: Storage, shape, stride and offset
+"""Step storage01: Storage and offset of a real tensor
 
-Views cost nothing (step shape01), a transpose of a million numbers included. How can the numbers
-stay where they are when rows become columns?
+Steps 69a to 69c built a tensor in plain Python: storage, shape, stride, offset. Under a real Tensor
+lies a NumPy array, whose shape and strides are known. Where are the other two, the storage and the
+offset?
 
-Memory has one dimension. A tensor of any shape is a flat row of numbers, the storage, and three
-small things that say how to read it: shape, stride and offset. The stride of a dimension is the
-number of places to move in the storage when its index goes up by one:
+A view in NumPy knows the array that it is a view of (`base`), and storage_of follows that to the
+array which owns the memory (step 66a counts writes there). What is still needed is its memory as
+a flat row, whatever its shape and order. If the owner has the strides of some order, its elements
+fill the places from 0 to the sum of (size - 1) * stride: memory_of makes a view of one dimension of
+it.
 
-    place of t[i, j] = offset + i * stride[0] + j * stride[1]
+The offset is a difference of addresses: that of the first element of the array, minus that of the
+first element of the memory, in bytes; divided by the size of an element. Each backend knows how to
+ask its arrays for an address (Backend.address of step device04).
 
-    storage  1 2 3 4 5 6     shape (2, 3), stride (3, 1)     1 2 3     t[1, 2] is at 1 * 3 + 2 * 1
-                                                             4 5 6
+With these, two tensors can be compared: if the memory begins at the same address, one is a view of
+the other, or both of a third.
 
-In a new tensor the last dimension has stride 1, and every other dimension the product of all sizes
-after it: shape [4, 8] has stride (8, 1). That is row order. In column order the first dimension has
-stride 1. The same numbers with other strides are another tensor.
+The trap: an address is a number, and does not keep anything alive. When the tensor is gone, another
+one may have the same address.
 
-This stage looks inside the array. It begins with one in plain Python, where nothing is hidden; the
-real Tensor has the same four things.
+PyTorch: storage_offset(), data_ptr(). An empty tensor has no element, and data_ptr() is 0.
 
-The trap: NumPy counts strides in bytes; PyTorch and this package count elements.
-
-Changed: nothing. New: row_order, StridedArray.
-Try: stride (0, 1) in the line "begins at 1". Which numbers of the storage are left?
+New: address_of, memory_of, offset_of; Tensor.storage_offset, data_ptr: a new module, storage.py.
+Try: memory_of(t.T.array) for the demo's t. Why are its numbers not 1 4 2 5 3 6?
 """
 
-import math
+from typing import Any
+
+from tinytorch.core.device import device_of
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.version import storage_of
+from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
 
 
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+def address_of(array: Any) -> int:
+    """The address of the first element of an array, in bytes."""
+    return device_of(array).backend.address(array)
 
 
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
+def memory_of(array: Any) -> Any:
+    """The whole memory that `array` is a view of, as a flat array."""
+    owner = storage_of(array)
+    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
+    flat = device_of(array).backend.strided(owner, (count,), (owner.itemsize,))
+    return flat
 
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
 
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
+def offset_of(array: Any) -> int:
+    """The number of elements in memory before the first element of `array`."""
+    address = device_of(array).backend.address
+    return (address(array) - address(storage_of(array))) // array.itemsize
+
+
+@tensor_method("storage_offset")
+def storage_offset(self: Tensor) -> int:
+    """The position of the tensor's first element in its storage."""
+    return offset_of(self.array)
+
+
+@tensor_method("data_ptr")
+def data_ptr(self: Tensor) -> int:
+    """The address of the tensor's first element; 0 for a tensor without elements."""
+    return address_of(self.array) if self.array.size else 0
 
 
 if __name__ == "__main__":
     import numpy as np
 
-    print("strides of [4, 8]:", row_order([4, 8]), "of [2, 3, 4]:", row_order([2, 3, 4]))
-    # -> strides of [4, 8]: (8, 1) of [2, 3, 4]: (12, 4, 1)
+    t = tensor([[1, 2, 3], [4, 5, 6]])
+    print(t.shape, t.stride(), t.storage_offset(), memory_of(t.array))
+    # -> tinytorch.Size([2, 3]) (3, 1) 0 [1 2 3 4 5 6]
 
-    def rows(t):
-        return [[t.storage[t.place(i, j)] for j in range(t.shape[1])] for i in range(t.shape[0])]
+    part = t.T[1:]
+    print(part.tolist(), part.stride(), part.storage_offset(), memory_of(part.array))
+    # -> [[2, 5], [3, 6]] (1, 3) 1 [1 2 3 4 5 6]
 
-    t = StridedArray([1, 2, 3, 4, 5, 6], [2, 3])
-    print("t[1, 2] is storage", t.place(1, 2), "=", t.storage[t.place(1, 2)])
-    # -> t[1, 2] is storage 5 = 6
-    print(rows(t))  # -> [[1, 2, 3], [4, 5, 6]]
-    print("column order:", rows(StridedArray(t.storage, [2, 3], (1, 2))))
-    # -> column order: [[1, 3, 5], [2, 4, 6]]
-    print("transposed:", rows(StridedArray(t.storage, [3, 2], (1, 3))))
-    # -> transposed: [[1, 4], [2, 5], [3, 6]]
-    print("begins at 1:", rows(StridedArray(t.storage, [2, 2], (3, 1), offset=1)))
-    # -> begins at 1: [[2, 3], [5, 6]]
-
-    # The same in NumPy, in bytes.
-    array = np.array([[1, 2, 3], [4, 5, 6]], np.int64)
-    print(array.strides, array.T.strides)  # -> (24, 8) (8, 24)
+    print(part.data_ptr() - t.data_ptr(), "bytes further")  # -> 8 bytes further
+    print("the same memory:", address_of(memory_of(part.array)) == t.data_ptr())
+    # -> the same memory: True
+    print("clone:", t.clone().data_ptr() == t.data_ptr())  # -> clone: False
+    print("contiguous:", t.contiguous().data_ptr() == t.data_ptr())  # -> contiguous: True
+    print("nothing:", t[2:].data_ptr(), offset_of(t[1:].array))  # -> nothing: 0 3
+    print("column order:", memory_of(np.asfortranarray(t.array)))  # -> column order: [1 4 2 5 3 6]

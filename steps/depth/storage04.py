@@ -1,98 +1,37 @@
-"""Step storage04: Storage and offset of a Tensor
+"""Step storage04: narrow: a part by start and length
 
-Under a Tensor lies a NumPy array. stride() and shape show two of the four things of step storage01.
-Where are the other two, the storage and the offset?
+A program that packs all parameters of a network into one row of numbers, and cuts them out again,
+knows where each piece starts and how long it is. With slices it has to add the two, and write a `:`
+for each dimension in front: x[:, :, start : start + length].
 
-A view in NumPy knows the array that it is a view of (`base`), and storage_of follows that to the
-array which owns the memory (step 66a counts writes there). What is still needed is its memory as
-a flat row, whatever its shape and order. If the owner has the strides of some order, its elements
-fill the places from 0 to the sum of (size - 1) * stride: memory_of makes a view of one dimension of
-it.
+    narrow(x, dim, start, length)      x[start : start + length] of dimension dim
 
-The offset is a difference of addresses: that of the first element of the array, minus that of the
-first element of the memory, in bytes; divided by the size of an element. Each backend knows how to
-ask its arrays for an address (Backend.address of step device04).
+It is a view like any slice: another offset and another size, the same strides. What is written into
+a piece is written into the row.
 
-With these, two tensors can be compared: if the memory begins at the same address, one is a view of
-the other, or both of a third.
+The piece keeps its strides, so it is contiguous only along dimension 0; a part of the columns has
+gaps between its rows, and a reshape copies it (step shape03). In a flat row every piece is
+contiguous, so it can take the shape of its parameter for free.
 
-The trap: an address is a number, and does not keep anything alive. When the tensor is gone, another
-one may have the same address.
+The trap: a slice takes start and end, narrow takes start and length. x.narrow(0, 2, 5) has five
+elements, x[2:5] three.
 
-PyTorch: storage_offset(), data_ptr(). An empty tensor has no element, and data_ptr() is 0.
+PyTorch: torch.narrow.
 
-New: address_of, memory_of, offset_of; Tensor.storage_offset, data_ptr: a new module, storage.py.
-Try: memory_of(t.T.array) for the demo's t. Why are its numbers not 1 4 2 5 3 6?
+New: narrow.
+Try: narrow(1, 4, 5) of the demo's x. How many columns does it have?
 """
 
 import math
 from typing import Any
 
-from tinytorch.core.device import device_of
+from tinytorch.core.device import Device, as_device, device_of
+from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import storage_of
+from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-
-
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.parts import Slice, key_along
 
 
 def address_of(array: Any) -> int:
@@ -101,12 +40,12 @@ def address_of(array: Any) -> int:
 
 
 def memory_of(array: Any) -> Any:
-    """The whole memory that `array` is a view of, as a flat array."""
+    """The whole memory that `array` is a view of, as a flat array of the same element type."""
     owner = storage_of(array)
     span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
     count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
     flat = device_of(array).backend.strided(owner, (count,), (owner.itemsize,))
-    return flat
+    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
 
 
 def offset_of(array: Any) -> int:
@@ -115,10 +54,103 @@ def offset_of(array: Any) -> int:
     return (address(array) - address(storage_of(array))) // array.itemsize
 
 
+class UntypedStorage:
+    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
+
+    A write is not recorded in the graph, as in PyTorch, but it counts as a new version: backward
+    raises where it needs the old elements.
+    """
+
+    def __init__(self, memory: Any, device: Device):
+        self.memory = memory  # a flat array
+        self.device = device
+
+    def __len__(self) -> int:
+        return self.memory.size
+
+    def size(self) -> int:
+        """The number of elements: of bytes here, of values in a TypedStorage."""
+        return self.memory.size
+
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def data_ptr(self) -> int:
+        """The address of the first byte. Tensors with the same storage share memory."""
+        return address_of(self.memory)
+
+    def to(self, device: Any) -> "UntypedStorage":
+        """These elements on `device`: a copy, unless they are there already."""
+        device = as_device(device)
+        if device is self.device:
+            return self
+        host = self.device.backend.to_numpy(self.memory)
+        return type(self)(device.backend.from_numpy(host, device.index), device)
+
+    def cpu(self) -> "UntypedStorage":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = "cuda") -> "UntypedStorage":
+        return self.to(device)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.memory[self._checked(index)].item()
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.memory[self._checked(index)] = value
+        bump_version(self.memory)
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return index
+
+    def tolist(self) -> list:
+        return self.device.backend.to_numpy(self.memory).tolist()
+
+    def __repr__(self) -> str:
+        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
+        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
+
+    def _facts(self) -> str:
+        return f"device={self.device}"
+
+
+class TypedStorage(UntypedStorage):
+    """The memory under a tensor as values of the tensor's element type."""
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.memory.dtype]
+
+    def _facts(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
+
+
+@tensor_method("storage")
+def storage(self: Tensor) -> TypedStorage:
+    """The memory of the tensor, as values. Views of one tensor have the same memory."""
+    return TypedStorage(memory_of(self.array), self.device)
+
+
+@tensor_method("untyped_storage")
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory of the tensor, as bytes."""
+    memory = memory_of(self.array)
+    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
+
+
 @tensor_method("storage_offset")
 def storage_offset(self: Tensor) -> int:
     """The position of the tensor's first element in its storage."""
     return offset_of(self.array)
+
+
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` places of dimension `dim`, beginning at `start`."""
+    dim = normalize_dim(dim, input.array.ndim)
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
 
 
 @tensor_method("data_ptr")
@@ -128,22 +160,22 @@ def data_ptr(self: Tensor) -> int:
 
 
 if __name__ == "__main__":
-    import numpy as np
+    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    part = x.narrow(1, 1, 3)
+    print(part.tolist(), part.storage_offset(), part.stride())
+    # -> [[2, 3, 4], [8, 9, 10]] 1 (6, 1)
+    print("a view:", part.storage().data_ptr() == x.storage().data_ptr())  # -> a view: True
+    print("contiguous:", part.is_contiguous(), x.narrow(-2, 1, 1).is_contiguous())
+    # -> contiguous: False True
 
-    t = tensor([[1, 2, 3], [4, 5, 6]])
-    print(t.shape, t.stride(), t.storage_offset(), memory_of(t.array))
-    # -> tinytorch.Size([2, 3]) (3, 1) 0 [1 2 3 4 5 6]
-
-    part = t.T[1:]
-    print(part.tolist(), part.stride(), part.storage_offset(), memory_of(part.array))
-    # -> [[2, 5], [3, 6]] (1, 3) 1 [1 2 3 4 5 6]
-    by_hand = StridedArray(memory_of(part.array).tolist(), part.shape, part.stride(), 1)
-    print("as in plain Python:", by_hand.tolist() == part.tolist())  # -> as in plain Python: True
-
-    print(part.data_ptr() - t.data_ptr(), "bytes further")  # -> 8 bytes further
-    print("the same memory:", address_of(memory_of(part.array)) == t.data_ptr())
-    # -> the same memory: True
-    print("clone:", t.clone().data_ptr() == t.data_ptr())  # -> clone: False
-    print("contiguous:", t.contiguous().data_ptr() == t.data_ptr())  # -> contiguous: True
-    print("nothing:", t[2:].data_ptr(), offset_of(t[1:].array))  # -> nothing: 0 3
-    print("column order:", memory_of(np.asfortranarray(t.array)))  # -> column order: [1 4 2 5 3 6]
+    # One row of parameters, cut into pieces. A write into a piece shows in the row.
+    flat, start = tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), 0
+    for shape in ((2, 2), (3,)):
+        length = math.prod(shape)
+        piece = flat.narrow(0, start, length).reshape(shape)
+        print(piece.tolist())
+        # -> [[1.0, 2.0], [3.0, 4.0]]
+        # -> [5.0, 6.0, 7.0]
+        piece.mul_(10)
+        start += length
+    print(flat.tolist())  # -> [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]

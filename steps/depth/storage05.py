@@ -1,95 +1,35 @@
-"""Step storage05: Storages: the memory as values and as bytes
+"""Step storage05: narrow checks its bounds
 
-memory_of of step storage04 gives an array, and a write to it goes unnoticed: it is not counted
-(step 66a), so backward does not know that a saved value was overwritten. Programs that look at
-the memory, to save or to share it, get an object instead, the storage:
+A slice that reaches too far is cut short without an error, and so is narrow of step storage04:
+narrow(1, 4, 5) of six columns has two. That is the rule of Python, and often handy. For a program
+that cuts a row into pieces it is the worst answer: with one wrong length all further pieces are
+shifted or short, and the error appears elsewhere.
 
-    t.storage()            the memory as values of t's type                  TypedStorage
-    t.untyped_storage()    the same memory as bytes, whatever the type       UntypedStorage
+narrow knows how long the part must be, so it can check. It refuses a part that reaches past the
+end, and a start outside of the dimension, in PyTorch's words. A negative start would have been
+another silent mistake: slice(-2, -2 + 2) is empty. Now it counts from the end.
 
-Bytes are what a file holds, and two tensors of different types may share. Both can be read and
-written element by element, and both count a write. As in PyTorch, the graph does not record it: the
-gradient ignores the write, but backward raises an error where it needs the old elements.
+The start may be a tensor without dimensions, for one that a program has computed. A tensor of
+floats, or with several elements, is refused: what would a start of 1.5 mean?
 
-A tensor may see the memory with another type than its owner (x.view(dtype) in NumPy), so memory_of
-now returns it with the type of the array that it was given.
+The trap: start = size with length 0 is allowed; the last piece may be empty.
 
-The trap: storage() of a small view is the whole memory. To save a row of a table this way saves the
-table. (torch.save does that; clone() the row first.)
+PyTorch: the same errors. A plain slice remains what it is in Python: x[4:9] has two.
 
-Changed: memory_of. New: UntypedStorage, TypedStorage; Tensor.storage, untyped_storage.
-Try: leave out bump_version, and see which promise fails.
+Changed: narrow.
+Try: x.narrow(1, 6, 0) and x.narrow(1, 7, 0) for the demo's x.
 """
 
-import math
 from typing import Any
 
-from tinytorch.core.device import Device, device_of
+from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-
-
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
+from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.parts import Slice, key_along
 
 
 def address_of(array: Any) -> int:
@@ -137,6 +77,20 @@ class UntypedStorage:
         """The address of the first byte. Tensors with the same storage share memory."""
         return address_of(self.memory)
 
+    def to(self, device: Any) -> "UntypedStorage":
+        """These elements on `device`: a copy, unless they are there already."""
+        device = as_device(device)
+        if device is self.device:
+            return self
+        host = self.device.backend.to_numpy(self.memory)
+        return type(self)(device.backend.from_numpy(host, device.index), device)
+
+    def cpu(self) -> "UntypedStorage":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = "cuda") -> "UntypedStorage":
+        return self.to(device)
+
     def __getitem__(self, index: int) -> Any:
         return self.memory[self._checked(index)].item()
 
@@ -152,6 +106,13 @@ class UntypedStorage:
     def tolist(self) -> list:
         return self.device.backend.to_numpy(self.memory).tolist()
 
+    def __repr__(self) -> str:
+        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
+        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
+
+    def _facts(self) -> str:
+        return f"device={self.device}"
+
 
 class TypedStorage(UntypedStorage):
     """The memory under a tensor as values of the tensor's element type."""
@@ -159,6 +120,9 @@ class TypedStorage(UntypedStorage):
     @property
     def dtype(self) -> DType:
         return DType.by_numpy[self.memory.dtype]
+
+    def _facts(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
 
 
 @tensor_method("storage")
@@ -180,6 +144,30 @@ def storage_offset(self: Tensor) -> int:
     return offset_of(self.array)
 
 
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` places of dimension `dim`, beginning at `start`. A negative start counts
+    from the end.
+
+    Raises:
+        RuntimeError: the part reaches past the end.
+        IndexError: `start` is outside of the dimension.
+    """
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, length = as_integer(start), as_integer(length)
+    size = input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
+
+
 @tensor_method("data_ptr")
 def data_ptr(self: Tensor) -> int:
     """The address of the tensor's first element; 0 for a tensor without elements."""
@@ -187,36 +175,22 @@ def data_ptr(self: Tensor) -> int:
 
 
 if __name__ == "__main__":
-    import numpy as np
-
-    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
-
-    t = tensor([[1, 2, 3], [4, 5, 6]])
-    part = t.T[1:]
-    values, raw = part.storage(), part.untyped_storage()
-    print(values.tolist(), values.dtype, len(values), values.size())
-    # -> [1, 2, 3, 4, 5, 6] tinytorch.int64 6 6
-    print(raw.nbytes(), "bytes:", raw.tolist()[:9])  # -> 48 bytes: [1, 0, 0, 0, 0, 0, 0, 0, 2]
-    print("the same memory:", values.data_ptr() == raw.data_ptr() == t.storage().data_ptr())
-    # -> the same memory: True
-
-    values[4] = 50
-    raw[0] = 7
-    print(t.tolist(), part.tolist(), t._version)  # -> [[7, 2, 3], [4, 50, 6]] [[2, 50], [3, 6]] 2
-    print(values[-1], raw[8])  # -> 6 2
-    halves = t.array.view(np.int32)  # the same memory as numbers of 4 bytes
-    print(memory_of(halves).size, halves.base is not None)  # -> 12 True
-    try:
-        values[6]
-    except IndexError as error:
-        print(error)  # -> index 6 out of range for storage of size 6
-
-    # A write that backward notices.
-    x = tensor([1.0, 2.0], requires_grad=True)
-    w = tensor([3.0, 4.0])
-    y = (x * w).sum()
-    w.storage()[0] = 30.0
-    try:
-        y.backward()
-    except RuntimeError as error:
-        print(error)  # -> one of the variables needed for gradient computation has been ...
+    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    print("by slices:", x[:, 4:9].shape, x[:, -2 : -2 + 2].shape)
+    # -> by slices: tinytorch.Size([2, 2]) tinytorch.Size([2, 0])
+    for call in (
+        lambda: x.narrow(1, 4, 5),
+        lambda: x.narrow(1, 7, 0),
+        lambda: tensor(1.0).narrow(0, 0, 1),
+        lambda: x.narrow(1, tensor([0]), 1),
+    ):
+        try:
+            call()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: start (4) + length (5) exceeds dimension size (6).
+    # -> IndexError: start out of range (expected [-6, 6], but got 7)
+    # -> RuntimeError: narrow() cannot be applied to a 0-dim tensor.
+    # -> RuntimeError: start must be an 0-dim integral Tensor.
+    print(x.narrow(1, -2, 2).tolist(), x.narrow(0, tensor(1), 1).shape)
+    # -> [[5, 6], [11, 12]] tinytorch.Size([1, 6])

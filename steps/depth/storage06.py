@@ -1,97 +1,43 @@
-"""Step storage06: Storages on other devices, and how they print
+"""Step storage06: unfold as a view, in the package's dress
 
-A storage on a GPU cannot be written to a file, nor compared with one in the host's memory: its
-address belongs to the other device. `to` copies it, as Tensor.to does (step 63b): through the
-host's memory, from_numpy on one side and to_numpy on the other. On its own device it is the storage
-itself, not a copy. cpu() and cuda() are its short forms.
+Step 72g built windows that overlap, by two strides, and their way back. Here Unfold is a view of a
+real tensor: nothing is copied, and the windows are `step` apart, along any dimension. Fold adds the
+windows up where they came from, one slice for each of the places in a window. Each is the adjoint
+of the other, so the second derivative comes for free.
 
-A copy has memory of its own. With tensors that is the trap: views that share memory on the CPU are
-copied one by one, and share nothing on the GPU. To keep them together, move the storage once, and
-make the views anew; step files04 does that when it loads a file.
+    x = 0 1 2 3 4      shape (3, 3), strides (1, 1) = 0 1 2
+                                                      1 2 3
+                                                      2 3 4
 
-A storage prints all of its values, one in a line, and then what it is. It does not abridge, so the
-storage of a small view shows how much memory the view keeps alive.
+The trap: strided checks nothing. Wrong strides read memory beside the array.
 
-PyTorch: the same methods; storages print like this.
+PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step conv01).
 
-Changed: UntypedStorage, TypedStorage.
-Try: print(tensor([1.0]).untyped_storage()). Which of the bytes holds the sign?
+New: strided, Unfold, Fold, unfold.
+Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.
 """
 
-import math
 from typing import Any
 
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-
-
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
+from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.parts import Slice, key_along
 
 
 def address_of(array: Any) -> int:
     """The address of the first element of an array, in bytes."""
     return device_of(array).backend.address(array)
+
+
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -201,43 +147,102 @@ def storage_offset(self: Tensor) -> int:
     return offset_of(self.array)
 
 
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` places of dimension `dim`, beginning at `start`. A negative start counts
+    from the end.
+
+    Raises:
+        RuntimeError: the part reaches past the end.
+        IndexError: `start` is outside of the dimension.
+    """
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, length = as_integer(start), as_integer(length)
+    size = input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
+
+
 @tensor_method("data_ptr")
 def data_ptr(self: Tensor) -> int:
     """The address of the tensor's first element; 0 for a tensor without elements."""
     return address_of(self.array) if self.array.size else 0
 
 
+class Unfold(Function):
+    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        count = (x.shape[dim] - size) // step + 1
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+        return strided(x, shape, steps)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Fold, g, *ctx.call_with)
+
+    def name(ctx) -> str:
+        return "UnfoldBackward0"
+
+
+class Fold(Function):
+    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
+
+    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = dim, size, step
+        y = ctx.xp.zeros(shape, x.dtype)
+        reach = step * (x.shape[dim] - 1) + 1
+        for k in range(size):
+            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Unfold, g, *ctx.call_with)
+
+
+@tensor_method("unfold")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
+
+    (7,) with size 3, step 2 gives (3, 3).
+    """
+    dim = normalize_dim(dimension, self.array.ndim)
+    return Unfold.apply(self, dim, size, step)
+
+
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.core.device import Backend, register_backend
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
-    t = tensor([1, 2, 3, 4, 5, 6])
-    print(t[4:].storage())  # two numbers are asked for, six are kept alive
-    # ->  1
-    # ->  2
-    # ->  3
-    # ->  4
-    # ->  5
-    # ->  6
-    # -> [tinytorch.storage.TypedStorage(dtype=tinytorch.int64, device=cpu) of size 6]
-    print(repr(tensor([1]).untyped_storage()).splitlines()[-1])
-    # -> [tinytorch.storage.UntypedStorage(device=cpu) of size 8]
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    windows = x.unfold(0, 3, 1)
+    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    print(windows.stride(), "the same memory:", windows.data_ptr() == x.data_ptr())
+    # -> (1, 1) the same memory: True
+    print("moving average:", windows.mean(1).tolist())  # -> moving average: [1.0, 2.0, 3.0]
+    windows.sum().backward()
+    print("how often each place is read:", x.grad.tolist())
+    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
+    print("name:", windows.grad_fn.name())  # -> name: UnfoldBackward0
 
-    # A second device, which lives in the host's memory as well.
-    class Far(np.ndarray):
-        pass
-
-    copies = lambda array, index=None: array.copy().view(Far)  # noqa: E731
-    register_backend("far", Backend(np, Far, copies, lambda array: array.view(np.ndarray)))
-    here = t.storage()
-    there = here.to("far")
-    print(there.device, there.tolist() == here.tolist(), there.data_ptr() == here.data_ptr())
-    # -> far True False
-    there[0] = 100
-    print(here[0], there.cpu()[0], here.cpu() is here)  # -> 1 100 True
-    try:
-        place = here.cuda().device.type
-    except RuntimeError as error:  # there is no GPU
-        place = error
-    print("cuda():", place)  # -> ...
+    # Along any dimension, with any step. What does not fill a window is left out.
+    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    print(x64.unfold(1, 3, 2).shape, x64.unfold(0, 2, 1).shape)
+    # -> tinytorch.Size([3, 1, 3]) tinytorch.Size([2, 4, 2])
+    for view in (lambda x: x.unfold(1, 2, 2), lambda x: x.T.unfold(0, 3, 1)):
+        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
+        # -> True True
+        # -> True True

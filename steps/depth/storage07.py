@@ -1,103 +1,46 @@
-"""Step storage07: narrow: a part by start and length
+"""Step storage07: Writes to overlapping windows are refused
 
-A program that packs all parameters of a network into one row of numbers, and cuts them out again,
-knows where each piece starts and how long it is. With slices it has to add the two, and write a `:`
-for each dimension in front: x[:, :, start : start + length].
+A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
+views. CopySlices (step 67c) handles this: the new base is the old one with a part replaced. That
+works for windows side by side. With windows that overlap, the result in memory depends on the order
+of the writes, and the gradient is wrong without a warning (the demo shows both):
 
-    narrow(x, dim, start, length)      x[start : start + length] of dimension dim
+    y = 1 1 1      windows = y0 y1      windows *= 2 in memory: y1 once, or twice?
+                             y1 y2
 
-It is a view like any slice: another offset and another size, the same strides. What is written into
-a piece is written into the row.
+There is no right answer, as one place holds two elements of the view. A write is well defined only
+if each element of the view has a place of its own. So a view whose elements overlap is not
+`writable`: where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and
+unfold chooses it where the step is shorter than the window.
 
-The piece keeps its strides, so it is contiguous only along dimension 0; a part of the columns has
-gaps between its rows, and a reshape copies it (step shape03). In a flat row every piece is
-contiguous, so it can take the shape of its parameter for free.
+Where nothing is recorded, a write is allowed, in NumPy's order. (PyTorch refuses only a stride of
+0. It writes to other overlapping elements all the same.)
 
-The trap: a slice takes start and end, narrow takes start and length. x.narrow(0, 2, 5) has five
-elements, x[2:5] three.
-
-PyTorch: torch.narrow.
-
-New: narrow.
-Try: narrow(1, 4, 5) of the demo's x. How many columns does it have?
+Changed: unfold. New: UnfoldToRead.
+Try: let unfold ask for `step <= size`. Which correct write of the demo is refused then?
 """
 
-import math
 from typing import Any
 
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
-
-
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
 
 
 def address_of(array: Any) -> int:
     """The address of the first element of an array, in bytes."""
     return device_of(array).backend.address(array)
+
+
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -209,8 +152,25 @@ def storage_offset(self: Tensor) -> int:
 
 @tensor_method("narrow")
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """A view of `length` places of dimension `dim`, beginning at `start`."""
+    """A view of `length` places of dimension `dim`, beginning at `start`. A negative start counts
+    from the end.
+
+    Raises:
+        RuntimeError: the part reaches past the end.
+        IndexError: `start` is outside of the dimension.
+    """
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     dim = normalize_dim(dim, input.array.ndim)
+    start, length = as_integer(start), as_integer(length)
+    size = input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return Slice.apply(input, key_along(dim, slice(start, start + length)))
 
 
@@ -220,23 +180,102 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-if __name__ == "__main__":
-    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
-    part = x.narrow(1, 1, 3)
-    print(part.tolist(), part.storage_offset(), part.stride())
-    # -> [[2, 3, 4], [8, 9, 10]] 1 (6, 1)
-    print("a view:", part.storage().data_ptr() == x.storage().data_ptr())  # -> a view: True
-    print("contiguous:", part.is_contiguous(), x.narrow(-2, 1, 1).is_contiguous())
-    # -> contiguous: False True
+class Unfold(Function):
+    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
 
-    # One row of parameters, cut into pieces. A write into a piece shows in the row.
-    flat, start = tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), 0
-    for shape in ((2, 2), (3,)):
-        length = math.prod(shape)
-        piece = flat.narrow(0, start, length).reshape(shape)
-        print(piece.tolist())
-        # -> [[1.0, 2.0], [3.0, 4.0]]
-        # -> [5.0, 6.0, 7.0]
-        piece.mul_(10)
-        start += length
-    print(flat.tolist())  # -> [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
+    view = True
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        count = (x.shape[dim] - size) // step + 1
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+        return strided(x, shape, steps)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Fold, g, *ctx.call_with)
+
+    def name(ctx) -> str:
+        return "UnfoldBackward0"
+
+
+class UnfoldToRead(Unfold):
+    """Windows that overlap."""
+
+    writable = False
+
+
+class Fold(Function):
+    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
+
+    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = dim, size, step
+        y = ctx.xp.zeros(shape, x.dtype)
+        reach = step * (x.shape[dim] - 1) + 1
+        for k in range(size):
+            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Unfold, g, *ctx.call_with)
+
+
+@tensor_method("unfold")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
+
+    (7,) with size 3, step 2 gives (3, 3).
+    """
+    dim = normalize_dim(dimension, self.array.ndim)
+    function = UnfoldToRead if step < size else Unfold
+    return function.apply(self, dim, size, step)
+
+
+if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+
+    # Overlapping windows, written by hand: some elements are multiplied twice, or not?
+    y = np.ones(3)
+    windows = strided(y, (2, 2), (8, 8))
+    windows *= 2
+    print("NumPy multiplies the middle once:", y)  # -> NumPy multiplies the middle once: [2. 2. 2.]
+    y = np.ones(3)
+    for row in strided(y, (2, 2), (8, 8)):
+        row *= 2
+    print("row by row, twice:", y)  # -> row by row, twice: [2. 4. 2.]
+
+    # On tensors, as step storage06 would do it: y is 2 x, but the gradient is not 2 everywhere.
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1
+    Unfold.apply(y, 0, 2, 1).mul_(2)
+    y.sum().backward()
+    print(y.tolist(), "gradient:", x.grad.tolist())
+    # -> [2.0, 4.0, 6.0, 8.0] gradient: [2.0, 4.0, 4.0, 2.0]
+
+    # Windows side by side: base, view and gradient agree.
+    x.grad = None
+    y = x * 1
+    pairs = y.unfold(0, 2, 2)
+    pairs[0].mul_(10)
+    print(y.tolist(), y._version, pairs._version)  # -> [10.0, 20.0, 3.0, 4.0] 1 1
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
+
+    # Views made before the write follow it (step 67b).
+    x.grad = None
+    y = x * 1
+    before = y.unfold(0, 2, 2)
+    y.mul_(3)
+    before.sum().backward()
+    print(before.tolist(), x.grad.tolist())
+    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
+
+    y = x * 1
+    try:
+        y.unfold(0, 2, 1).mul_(2)
+    except RuntimeError as error:
+        print(error)  # -> a view made by UnfoldToRead cannot be written in place where ...
+    print("not recorded:", y.detach().unfold(0, 2, 1).mul_(2).shape)
+    # -> not recorded: tinytorch.Size([3, 2])

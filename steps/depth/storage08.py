@@ -1,28 +1,25 @@
-"""Step storage08: narrow checks its bounds
+"""Step storage08: unfold checks its arguments
 
-A slice that reaches too far is cut short without an error, and so is narrow of step storage07:
-narrow(1, 4, 5) of six columns has two. That is the rule of Python, and often handy. For a program
-that cuts a row into pieces it is the worst answer: with one wrong length all further pieces are
-shifted or short, and the error appears elsewhere.
+unfold of step storage06 does not check its arguments. A window of 6 in five elements gives no
+window, and no error: a program that averages over it gets nothing, or nan. A window of 7 would be
+-1 windows, and NumPy complains of negative dimensions. With a step of 0 Python reports a division
+by zero. None of these messages names the wrong argument.
 
-narrow knows how long the part must be, so it can check. It refuses a part that reaches past the
-end, and a start outside of the dimension, in PyTorch's words. A negative start would have been
-another silent mistake: slice(-2, -2 + 2) is empty. Now it counts from the end.
+So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
+of the dimension, the step from 1.
 
-The start may be a tensor without dimensions, for one that a program has computed. A tensor of
-floats, or with several elements, is refused: what would a start of 1.5 mean?
+A tensor without dimensions counts as one with a single element, as in gather (step gather02): it
+becomes [1], and the result loses the extra dimension.
 
-The trap: start = size with length 0 is allowed; the last piece may be empty.
+Size 0 is allowed, as in PyTorch: n + 1 windows without elements.
 
-PyTorch: the same errors. A plain slice remains what it is in Python: x[4:9] has two.
-
-Changed: narrow.
-Try: x.narrow(1, 6, 0) and x.narrow(1, 7, 0) for the demo's x.
+Changed: unfold.
+Try: which error does unfold(0, 3, 1) of an empty tensor raise?
 """
 
-import math
 from typing import Any
 
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -33,70 +30,14 @@ from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
 
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
-
-
 def address_of(array: Any) -> int:
     """The address of the first element of an array, in bytes."""
     return device_of(array).backend.address(array)
+
+
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -236,23 +177,90 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+class Unfold(Function):
+    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        count = (x.shape[dim] - size) // step + 1
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+        return strided(x, shape, steps)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Fold, g, *ctx.call_with)
+
+    def name(ctx) -> str:
+        return "UnfoldBackward0"
+
+
+class UnfoldToRead(Unfold):
+    """Windows that overlap."""
+
+    writable = False
+
+
+class Fold(Function):
+    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
+
+    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = dim, size, step
+        y = ctx.xp.zeros(shape, x.dtype)
+        reach = step * (x.shape[dim] - 1) + 1
+        for k in range(size):
+            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Unfold, g, *ctx.call_with)
+
+
+@tensor_method("unfold")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
+
+    (7,) with size 3, step 2 gives (3, 3).
+
+    Raises:
+        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
+            1.
+    """
+    x = self if self.array.ndim else self.reshape(1)
+    dim, size, step = normalize_dim(dimension, x.array.ndim), as_integer(size), as_integer(step)
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step < 1:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    function = UnfoldToRead if step < size else Unfold
+    out = function.apply(x, dim, size, step)
+    return out if self.array.ndim else out.reshape(size)
+
+
 if __name__ == "__main__":
-    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
-    print("by slices:", x[:, 4:9].shape, x[:, -2 : -2 + 2].shape)
-    # -> by slices: tinytorch.Size([2, 2]) tinytorch.Size([2, 0])
-    for call in (
-        lambda: x.narrow(1, 4, 5),
-        lambda: x.narrow(1, 7, 0),
-        lambda: tensor(1.0).narrow(0, 0, 1),
-        lambda: x.narrow(1, tensor([0]), 1),
-    ):
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
+    for size, step in ((6, 1), (7, 1), (2, 0)):
         try:
-            call()
-        except (RuntimeError, IndexError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> RuntimeError: start (4) + length (5) exceeds dimension size (6).
-    # -> IndexError: start out of range (expected [-6, 6], but got 7)
-    # -> RuntimeError: narrow() cannot be applied to a 0-dim tensor.
-    # -> RuntimeError: start must be an 0-dim integral Tensor.
-    print(x.narrow(1, -2, 2).tolist(), x.narrow(0, tensor(1), 1).shape)
-    # -> [[5, 6], [11, 12]] tinytorch.Size([1, 6])
+            print("as it was:", Unfold.apply(x, 0, size, step).shape)
+            # -> as it was: tinytorch.Size([0, 6])
+        except (RuntimeError, ZeroDivisionError) as error:
+            print("as it was:", error)
+            # -> as it was: unfold: negative dimensions are not allowed (shapes [5])
+            # -> as it was: ...by zero
+    for size, step in ((6, 1), (2, 0), (-1, 1)):
+        try:
+            x.unfold(0, size, step)
+        except RuntimeError as error:
+            print(error)
+            # -> maximum size for tensor at dimension 0 is 5 but size is 6
+            # -> step is 0 but must be > 0
+            # -> size is -1 but must be >= 0
+    print(x.unfold(0, 0, 1).shape, x.unfold(0, 5, 9).tolist())
+    # -> tinytorch.Size([6, 0]) [[0.0, 1.0, 2.0, 3.0, 4.0]]
+    number = tensor(7.0)
+    print(number.unfold(0, 1, 1).tolist(), number.unfold(0, 0, 1).shape)
+    # -> [7.0] tinytorch.Size([0])

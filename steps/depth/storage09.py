@@ -1,27 +1,26 @@
-"""Step storage09: Windows that overlap: unfold
+"""Step storage09: as_strided: any shape and strides
 
-A moving average takes the mean of elements 0 1 2, of 1 2 3, of 2 3 4. A loop makes a slice for each
-of these windows. But if shape, stride and offset are only numbers (step storage01), they can be any
-numbers. With stride 1 in both dimensions, each row is the window one place further on:
+transpose, slices, expand, unfold: each computes shape, strides and offset by a rule of its own.
+as_strided takes them from you, and makes a view of the storage with them:
 
-    x = 0 1 2 3 4      shape (3, 3), strides (1, 1) = 0 1 2
-                                                      1 2 3
-                                                      2 3 4
+    x.as_strided((3, 3), (1, 1))          the windows of step storage06
+    x.as_strided((2, 2), (1, 2), 1)       begins at place 1 of the storage
 
-Nine elements in five places, and nothing is copied. unfold makes such windows along one dimension:
-the windows are `step` apart, and the elements of a window are a new, last dimension.
+It makes views that have no function of their own: the diagonal of each matrix in a batch, or
+windows of two dimensions. Strides count elements; NumPy's bytes are these times the size of one.
 
-The gradient follows the places, not the elements: x[2] appears three times, so it receives the sum
-of three gradients. Fold adds the windows up where they came from, one slice for each of the places
-in a window. It is the adjoint of Unfold, and Unfold is the adjoint of Fold: the second derivative
-comes for free.
+Two traps.
 
-The trap: strided checks nothing. Wrong strides read memory beside the array.
+- as_strided knows the storage, not the tensor. Given a slice, it can reach what lies beside the
+  slice, and by default it begins where the tensor begins.
+- Elements may share a place. So a write that is recorded is refused, as in step storage07.
 
-PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step conv02).
+The view has no gradient here: with any strides, an element of the base may be seen any number of
+times, and the graph would need its own way to add all of them up. (PyTorch has one.) Step storage10
+raises an error instead of a wrong result.
 
-Gone: row_order, StridedArray; the real tensor does it all. New: strided, Unfold, Fold, unfold.
-Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.
+New: AsStrided, as_strided.
+Try: the transpose of the demo's table, and its second column, by as_strided.
 """
 
 from typing import Any
@@ -32,7 +31,7 @@ from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
@@ -184,6 +183,34 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+class AsStrided(Function):
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
+
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused.
+    """
+
+    view = True
+    writable = False
+
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
+        memory = memory_of(x)[offset_of(x) + start :]
+        return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+
+@tensor_method("as_strided")
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the storage of `input` with a shape and strides (in elements) of your own.
+
+    Args:
+        size, stride: one number for each dimension of the view.
+        storage_offset: the place of the first element in the storage; that of `input` by default.
+    """
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else as_integer(storage_offset)
+    return AsStrided.apply(input, size, stride, first - here)
+
+
 class Unfold(Function):
     """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
 
@@ -201,6 +228,12 @@ class Unfold(Function):
 
     def name(ctx) -> str:
         return "UnfoldBackward0"
+
+
+class UnfoldToRead(Unfold):
+    """Windows that overlap."""
+
+    writable = False
 
 
 class Fold(Function):
@@ -223,33 +256,45 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
 
     (7,) with size 3, step 2 gives (3, 3).
+
+    Raises:
+        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
+            1.
     """
-    dim = normalize_dim(dimension, self.array.ndim)
-    return Unfold.apply(self, dim, size, step)
+    x = self if self.array.ndim else self.reshape(1)
+    dim, size, step = normalize_dim(dimension, x.array.ndim), as_integer(size), as_integer(step)
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step < 1:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    function = UnfoldToRead if step < size else Unfold
+    out = function.apply(x, dim, size, step)
+    return out if self.array.ndim else out.reshape(size)
 
 
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-
-    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    windows = x.unfold(0, 3, 1)
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
+    windows = x.as_strided((3, 3), (1, 1))
     print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
-    print(windows.stride(), "the same memory:", windows.data_ptr() == x.data_ptr())
-    # -> (1, 1) the same memory: True
-    print("moving average:", windows.mean(1).tolist())  # -> moving average: [1.0, 2.0, 3.0]
-    windows.sum().backward()
-    print("how often each place is read:", x.grad.tolist())
-    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
-    print("name:", windows.grad_fn.name())  # -> name: UnfoldBackward0
+    print("unfold says the same:", x.unfold(0, 3, 1).tolist() == windows.tolist())
+    # -> unfold says the same: True
+    print("begins at 1:", x.as_strided((2, 2), (1, 2), 1).tolist())
+    # -> begins at 1: [[1.0, 3.0], [2.0, 4.0]]
+    print("the same memory:", windows.data_ptr() == x.data_ptr())  # -> the same memory: True
 
-    # Along any dimension, with any step. What does not fill a window is left out.
-    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
-    print(x64.unfold(1, 3, 2).shape, x64.unfold(0, 2, 1).shape)
-    # -> tinytorch.Size([3, 1, 3]) tinytorch.Size([2, 4, 2])
-    for view in (lambda x: x.unfold(1, 2, 2), lambda x: x.T.unfold(0, 3, 1)):
-        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
-        # -> True True
-        # -> True True
+    # The diagonals of two matrices of 3 x 3, and all squares of 2 x 2 of a picture.
+    batch = tensor(np.arange(18.0).reshape(2, 3, 3))
+    print(batch.as_strided((2, 3), (9, 4)).tolist())  # -> [[0.0, 4.0, 8.0], [9.0, 13.0, 17.0]]
+    picture = batch[0]
+    squares = picture.as_strided((2, 2, 2, 2), (3, 1, 3, 1))
+    print(squares[1, 0].tolist())  # -> [[3.0, 4.0], [6.0, 7.0]]
+
+    # What lies beside a slice.
+    part = x[2:3]
+    print(part.as_strided((2,), (1,)).tolist(), part.as_strided((1,), (1,), 0).tolist())
+    # -> [2.0, 3.0] [0.0]

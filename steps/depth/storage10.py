@@ -1,34 +1,36 @@
-"""Step storage10: Writes to overlapping windows are refused
+"""Step storage10: as_strided stays inside the storage
 
-A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
-views. CopySlices (step 67c) handles this: the new base is the old one with a part replaced. That
-works for windows side by side. With windows that overlap, the result in memory depends on the order
-of the writes, and the gradient is wrong without a warning (the demo shows both):
+x.as_strided((9,), (1,)) of a tensor with five elements reads four numbers that belong to something
+else. as_strided of step storage09 returns them. A write would destroy them, and the program would
+fail much later, at another place. (In C this is a buffer overrun.)
 
-    y = 1 1 1      windows = y0 y1      windows *= 2 in memory: y1 once, or twice?
-                             y1 y2
+The last place that a view reaches is easy to compute, as its indices are largest there:
 
-There is no right answer, as one place holds two elements of the view. A write is well defined only
-if each element of the view has a place of its own. So a view whose elements overlap is not
-`writable`: where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and
-unfold chooses it where the step is shorter than the window.
+    last = offset + (size[0] - 1) * stride[0] + (size[1] - 1) * stride[1] + ...
 
-Where nothing is recorded, a write is allowed, in NumPy's order. (PyTorch refuses only a stride of
-0. It writes to other overlapping elements all the same.)
+It must lie in the storage. With strides and offset that are not negative, the first place is the
+offset; so negative ones are refused. A view without elements reaches nothing.
 
-Changed: unfold. New: UnfoldToRead.
-Try: let unfold ask for `step <= size`. Which correct write of the demo is refused then?
+Where a gradient would be recorded, as_strided raises an error: it has none yet. Step storage11
+gives it one; `unfold` and all other views have theirs.
+
+The trap remains: inside the storage, as_strided reaches what does not belong to the tensor.
+
+Changed: as_strided.
+Try: compute `last` without the `- 1`. Which line of the demo is refused then?
 """
 
+import math
 from typing import Any
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
@@ -180,6 +182,55 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+class AsStrided(Function):
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
+
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused, and there is no gradient.
+    """
+
+    view = True
+    writable = False
+
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
+        memory = memory_of(x)[offset_of(x) + start :]
+        return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+
+@tensor_method("as_strided")
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the storage of `input` with a shape and strides (in elements) of your own.
+
+    Args:
+        size, stride: one number for each dimension of the view.
+        storage_offset: the place of the first element in the storage; that of `input` by default.
+
+    Raises:
+        RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` requires a gradient; `unfold` has one.
+    """
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else as_integer(storage_offset)
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if min((*size, *stride, first)) < 0:
+        raise RuntimeError(
+            f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
+            f"not be negative"
+        )
+    if state.grad_enabled and input.requires_grad:
+        raise NotImplementedError("as_strided() has no gradient: use unfold() or detach()")
+    if math.prod(size):
+        last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes
+        if need > available:
+            raise RuntimeError(
+                f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
+                f"storage of size {available}"
+            )
+    return AsStrided.apply(input, size, stride, first - here)
+
+
 class Unfold(Function):
     """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
 
@@ -225,57 +276,49 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
 
     (7,) with size 3, step 2 gives (3, 3).
+
+    Raises:
+        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
+            1.
     """
-    dim = normalize_dim(dimension, self.array.ndim)
+    x = self if self.array.ndim else self.reshape(1)
+    dim, size, step = normalize_dim(dimension, x.array.ndim), as_integer(size), as_integer(step)
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step < 1:
+        raise RuntimeError(f"step is {step} but must be > 0")
     function = UnfoldToRead if step < size else Unfold
-    return function.apply(self, dim, size, step)
+    out = function.apply(x, dim, size, step)
+    return out if self.array.ndim else out.reshape(size)
 
 
 if __name__ == "__main__":
-    import numpy as np
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
+    print(x.as_strided((3, 3), (1, 1)).tolist()[2], x.as_strided((0, 100), (1, 1)).shape)
+    # -> [2.0, 3.0, 4.0] tinytorch.Size([0, 100])
+    for size, stride, offset in (
+        ((9,), (1,), None),
+        ((3, 3), (1, 1), 1),
+        ((2,), (-1,), 4),
+        ((2,), (1, 1), None),
+    ):
+        try:
+            x.as_strided(size, stride, offset)
+        except RuntimeError as error:
+            print(error)
+    # -> as_strided: size [9] and stride [1] need 36 bytes from a storage of size 20
+    # -> as_strided: size [3, 3] and stride [1, 1] need 24 bytes from a storage of size 20
+    # -> as_strided: size [2], stride [-1] and storage offset 4 must not be negative
+    # -> mismatch in length of strides and shape
+    print("beside the slice:", x[:1].as_strided((1,), (1,), 3).tolist())
+    # -> beside the slice: [3.0]
 
-    from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
-
-    # Overlapping windows, written by hand: some elements are multiplied twice, or not?
-    y = np.ones(3)
-    windows = strided(y, (2, 2), (8, 8))
-    windows *= 2
-    print("NumPy multiplies the middle once:", y)  # -> NumPy multiplies the middle once: [2. 2. 2.]
-    y = np.ones(3)
-    for row in strided(y, (2, 2), (8, 8)):
-        row *= 2
-    print("row by row, twice:", y)  # -> row by row, twice: [2. 4. 2.]
-
-    # On tensors, as step storage09 would do it: y is 2 x, but the gradient is not 2 everywhere.
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    y = x * 1
-    Unfold.apply(y, 0, 2, 1).mul_(2)
-    y.sum().backward()
-    print(y.tolist(), "gradient:", x.grad.tolist())
-    # -> [2.0, 4.0, 6.0, 8.0] gradient: [2.0, 4.0, 4.0, 2.0]
-
-    # Windows side by side: base, view and gradient agree.
-    x.grad = None
-    y = x * 1
-    pairs = y.unfold(0, 2, 2)
-    pairs[0].mul_(10)
-    print(y.tolist(), y._version, pairs._version)  # -> [10.0, 20.0, 3.0, 4.0] 1 1
-    y.sum().backward()
-    print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
-
-    # Views made before the write follow it (step 67b).
-    x.grad = None
-    y = x * 1
-    before = y.unfold(0, 2, 2)
-    y.mul_(3)
-    before.sum().backward()
-    print(before.tolist(), x.grad.tolist())
-    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
-
-    y = x * 1
+    x.requires_grad_()
     try:
-        y.unfold(0, 2, 1).mul_(2)
-    except RuntimeError as error:
-        print(error)  # -> a view made by UnfoldToRead cannot be written in place where ...
-    print("not recorded:", y.detach().unfold(0, 2, 1).mul_(2).shape)
-    # -> not recorded: tinytorch.Size([3, 2])
+        x.as_strided((2,), (2,))
+    except NotImplementedError as error:
+        print(error)  # -> as_strided() has no gradient: use unfold() or detach()
+    print(x.detach().as_strided((2,), (2,)).tolist())  # -> [0.0, 2.0]

@@ -1,32 +1,42 @@
-"""Step storage11: unfold checks its arguments
+"""Step storage11: as_strided: a gradient through the memory
 
-unfold of step storage09 does not check its arguments. A window of 6 in five elements gives no
-window, and no error: a program that averages over it gets nothing, or nan. A window of 7 would be
--1 windows, and NumPy complains of negative dimensions. With a step of 0 Python reports a division
-by zero. None of these messages names the wrong argument.
+A library for differential equations calls torch.as_strided(t, (), ()), a view with nothing in it
+but t, and differentiates through it. as_strided of step storage10 refuses: which element of x is
+y[i, j]? It may be several, or none.
 
-So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
-of the dimension, the step from 1.
+The memory between the two knows. Every element of x has a place in it, and so has every element of
+y. Where the places are equal, it is the same number:
 
-A tensor without dimensions counts as one with a single element, as in gather (step gather02): it
-becomes [1], and the result loses the extra dimension.
+    y[i, j]  -- start + i stride[0] + j stride[1] -->  place  <-- its own strides --  x[k]
 
-Size 0 is allowed, as in PyTorch: n + 1 windows without elements.
+So backward makes a memory of zeros, adds the gradient of each y[i, j] at its place, and reads the
+places of x. Places that y reads twice get a sum, and those that only others use are left.
 
-Changed: unfold.
-Try: which error does unfold(0, 3, 1) of an empty tensor raise?
+The trap is an x whose own elements share a place: an expanded tensor, for example. Each of them
+would get the whole gradient, and the sum on the way back would count it twice. So they share it, as
+in PyTorch. (In step storage10 as_strided was careful about writes; they are refused still.)
+
+New: strided_places. Changed: AsStrided, as_strided: storage.py is finished.
+Try: leave `share` out, and differentiate through an expanded tensor.
 """
 
+import importlib
+import math
 from typing import Any
+
+import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arithmetic import Mul
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.indexing import AddIndex, Index
 from tinytorch.ops.parts import Slice, key_along
 
 
@@ -177,6 +187,85 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+def strided_places(xp: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The place in memory of each element of a view, counted in elements from its first one."""
+    places = xp.zeros(shape, np.int64)
+    for dim, (n, step) in enumerate(zip(shape, strides, strict=True)):
+        places += xp.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - dim)) * step
+    return places
+
+
+class AsStrided(Function):
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
+
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused. Backward goes through the memory, too: gradients
+    at one place add up, and x gets those at its own places. Elements of x that share a place share
+    the gradient.
+    """
+
+    view = True
+    writable = False
+
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
+        memory = memory_of(x)[offset_of(x) + start :]
+        steps = tuple(step // x.itemsize for step in x.strides)
+        ctx.places = x.shape, steps, size, stride, start
+        return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+    def backward(ctx, g: Any) -> Any:
+        shape, steps, size, stride, start = ctx.places
+        xp = ctx.device.xp
+        mine, others = strided_places(xp, shape, steps), strided_places(xp, size, stride) + start
+        every = xp.concatenate([mine.reshape(-1), others.reshape(-1), xp.zeros(1, np.int64)])
+        low, count = every.min(), int(every.max() - every.min()) + 1
+        memory = ctx.call(AddIndex, g, (count,), (), others - low)
+        share = 1 / xp.bincount(mine.reshape(-1) - low, minlength=count)[mine - low]
+        share = share.astype(getattr(g, "array", g).dtype)
+        return ctx.call(Mul, ctx.call(Index, memory, (), mine - low), share)
+
+
+@tensor_method("as_strided")
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the storage of `input` with a shape and strides (in elements) of your own.
+
+    Args:
+        size, stride: one number for each dimension of the view.
+        storage_offset: the place of the first element in the storage; that of `input` by default.
+
+    Raises:
+        RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` is a view that requires a gradient, and the result would reach
+            beyond it: where its base is written later, the two would no longer agree.
+    """
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else as_integer(storage_offset)
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if min((*size, *stride, first)) < 0:
+        raise RuntimeError(
+            f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
+            f"not be negative"
+        )
+    if math.prod(size):
+        last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes
+        if need > available:
+            raise RuntimeError(
+                f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
+                f"storage of size {available}"
+            )
+    if state.grad_enabled and input.requires_grad and input._view is not None:
+        xp, steps = input.device.xp, [step // input.array.itemsize for step in input.array.strides]
+        mine = strided_places(xp, input.array.shape, tuple(steps))
+        if not xp.isin(strided_places(xp, size, stride) + (first - here), mine).all():
+            raise NotImplementedError(
+                "as_strided() of a view that reaches beyond the view has no gradient: apply it to "
+                "the base, or detach() it"
+            )
+    return AsStrided.apply(input, size, stride, first - here)
+
+
 class Unfold(Function):
     """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
 
@@ -242,25 +331,22 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    for size, step in ((6, 1), (7, 1), (2, 0)):
+    importlib.import_module("tinytorch.autograd.engine")
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x.as_strided((3, 2), (1, 1))
+    print(y.tolist())  # -> [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [1.0, 2.0, 2.0, 1.0]
+    x.grad = None
+    (x[1:3] * 1).as_strided((), ()).backward()
+    print(x.grad.tolist())  # -> [0.0, 1.0, 0.0, 0.0]
+    one = tensor([5.0], requires_grad=True)
+    one.expand(3).as_strided((2,), (0,)).sum().backward()
+    print(one.grad.tolist())  # -> [2.0]
+    for size in (4, 9):
         try:
-            print("as it was:", Unfold.apply(x, 0, size, step).shape)
-            # -> as it was: tinytorch.Size([0, 6])
-        except (RuntimeError, ZeroDivisionError) as error:
-            print("as it was:", error)
-            # -> as it was: unfold: negative dimensions are not allowed (shapes [5])
-            # -> as it was: ...by zero
-    for size, step in ((6, 1), (2, 0), (-1, 1)):
-        try:
-            x.unfold(0, size, step)
+            x[1:3].as_strided((size,), (1,), 0)
         except RuntimeError as error:
-            print(error)
-            # -> maximum size for tensor at dimension 0 is 5 but size is 6
-            # -> step is 0 but must be > 0
-            # -> size is -1 but must be >= 0
-    print(x.unfold(0, 0, 1).shape, x.unfold(0, 5, 9).tolist())
-    # -> tinytorch.Size([6, 0]) [[0.0, 1.0, 2.0, 3.0, 4.0]]
-    number = tensor(7.0)
-    print(number.unfold(0, 1, 1).tolist(), number.unfold(0, 0, 1).shape)
-    # -> [7.0] tinytorch.Size([0])
+            print(str(error)[:50])
+    # -> as_strided() of a view that reaches beyond the vie
+    # -> as_strided: size [9] and stride [1] need 36 bytes

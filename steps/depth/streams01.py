@@ -1,25 +1,12 @@
-"""Step streams01: A queue between CPU and GPU
+"""Step streams01: A queue between CPU and GPU, simulated with two clocks
 
-`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a queue, called a
-stream, and goes on; the GPU works through the queue in order. So a stopwatch around `a @ b`
-measures how long it takes to enqueue a product: 0.01 ms in the demo, for work of 5 ms.
-
-This is what makes Python fast enough. While the GPU computes, Python is already at the next
-operations, and as long as the queue is never empty, nothing that Python does costs any time:
-
-    CPU  | order | prepare the next batch | order | prepare ...
-    GPU          | compute                        | compute ...
-
-Only a request for a number waits, since the number must be there: item(), tolist(), cpu(), print,
-and `if loss > 1`. A loop that prints its loss in each step empties the queue each time. Then both
-take turns, and a step takes the sum of the two times instead of the longer one.
+Step 82b built the model: a launch returns at once, and only a request for a number waits. `Queue`
+is the same, without several streams, for the demos of this run: `now` is the CPU's time, `end` is
+the time when the GPU will be ready.
 
 The trap is that errors come late as well. A failing kernel was enqueued long before, and the error
 appears at whatever line waits next. With CUDA_LAUNCH_BLOCKING=1 in the environment, CUDA waits
 after each launch: slow, and the line is the right one.
-
-`Queue` simulates such a stream with two clocks: `now` is the CPU's time, `end` is the time when the
-GPU will be ready.
 
 New: Queue, a model that is dropped again in step streams05.
 Try: a prepare time of 0.1 ms instead of 0.5. Which of the two loops gains, and why?

@@ -1,20 +1,9 @@
-"""Step streams05: A pool of memory
+"""Step streams05: A pool of memory: who frees, and when
 
-Each operation needs memory for its result, and most of it is free again a moment later. CUDA's own
-calls for that, cudaMalloc and cudaFree, make the CPU wait until the queue is empty: cudaFree cannot
-give away what a kernel may still be using. A training step asks for hundreds of pieces. So each
-would cost a synchronize(), and the queue of step streams01 would never be filled.
-
-(Since CUDA 11.2 there is cudaMallocAsync, a pool in the driver that follows the queue.)
-
-But the pieces are the same ones in every step: the same layers, the same shapes. So nothing is
-given back to CUDA. A pool keeps what was freed, in a list for each size, and hands it out again:
-
-    malloc(400):  free_blocks[400] has an address?  take it (a hit), else ask CUDA
-    free(address):  append the address to free_blocks[400]
-
-From the second step on, every request is a hit, and costs a look into a dictionary. And there is no
-waiting: in one stream, a kernel that gets the memory runs after the kernel that used it before.
+Step 82c built the pool: freed pieces are kept in a list for each size and handed out again, since
+CUDA's own calls wait until the queue is empty. (Since CUDA 11.2 there is cudaMallocAsync, a pool in
+the driver that follows the queue.) And there is no waiting: in one stream, a kernel that gets the
+memory runs after the kernel that used it before.
 
 When is a piece free? Our tensors die by reference count, as there are no cycles among them, so
 their memory is back as soon as the last reference is gone. With a garbage collector that runs only

@@ -1,17 +1,8 @@
-"""Step syncnorm01: Which samples are mine: DistributedSampler asks the group
+"""Step syncnorm01: DistributedSampler asks the group
 
-Each process has a DataLoader. If each shuffles with its own numbers, some samples come twice in an
-epoch, and others never: with two processes, a quarter is seen by both and a quarter by none.
-
-All processes have to shuffle alike, and take turns in the result:
-
-    order of all     7 2 9 0 5 3 8 1 6 4        from seed + epoch, equal in all processes
-    process 0        7   9   5   8   6          every second one
-    process 1          2   0   3   1   4
-
-So the first n samples of all processes are the first 2 n of the whole. DistributedSampler of step
-func05 does this, if it is told how many processes there are and which one this is. The process
-group knows both.
+Step 95f built the sampler: all processes shuffle alike, and take turns in the result.
+DistributedSampler of step func05 does this, if it is told how many processes there are and which
+one this is. The process group knows both.
 
 The trap: the order of an epoch comes from seed + epoch, and the sampler does not know the epoch.
 Without sampler.set_epoch(epoch), each epoch has the order of the first.

@@ -1,18 +1,8 @@
-"""Step syncnorm02: A sum over processes that has a derivative
+"""Step syncnorm02: all_reduce with a derivative, in the package's dress
 
-all_reduce writes into a tensor and records nothing. That is right for gradients, after backward. It
-is wrong inside a network: a layer that needs the mean over the whole batch (the next step), or that
-has a part of a matrix in each process (step tensorpar01), puts its result into the loss, and the
-chain rule has to go through it. The demo shows what happens without: the weight gets no gradient at
-all.
-
-What is the derivative? Process r has x_r, all get y = x_0 + x_1 + ... and compute losses with it,
-and what is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:
-
-    dL/dx_r  =  dL_0/dy + dL_1/dy + ...        the sum of the gradients of all processes
-
-So backward is an all_reduce, too: a gradient has to come from wherever its value went. As a
-Function calls itself in its backward, it can be differentiated any number of times.
+Step 96b built it: y is the sum over all processes, and the gradient of x is the sum of the
+gradients of all. Here it works in any group, and GroupFunction is the base class for such
+Functions: it keeps the group.
 
 The trap: backward sends messages now. If one process leaves out the backward of this layer, the
 others wait. And the order must be the same in all; here it follows from the graphs being alike.

@@ -1,21 +1,8 @@
-"""Step tensorpar01: A matrix divided by columns
+"""Step tensorpar01: A matrix divided by columns, in the package's dress
 
-ZeRO divides what the optimizer keeps. When the weights themselves are too large, or one layer takes
-too long, the matrix is divided: this is tensor parallelism. A Linear is y = x W^T, and W has a row
-for each output. Give each process some of the rows (of W^T: columns):
-
-    process 0:   y0 = x W0^T         all have x, each computes some of the outputs
-    process 1:   y1 = x W1^T         and keeps them: y = [y0 y1] is nowhere as a whole
-
-No process ever keeps W, nor its gradient, nor its moments. Forward needs no message at all. Now
-backward: each process has the gradient of its outputs, and gets the whole gradient of its rows. But
-the gradient of x comes through all rows, and each process has only the part that comes through its
-own: these have to be added.
-
-    CopyToAll     y = x                       backward: the sum of all gradients    (SumOfAll)
-    SumOfAll      y = the sum of all x        backward: the same gradient for all   (CopyToAll)
-
-Each is the backward of the other, so derivatives of any order work.
+Step 96c built the layer. CopyToAll and SumOfAll are each other's backward, so derivatives of any
+order work. Here they take a group, the layer is made of a finished Linear whose rows are cut, and
+sizes that do not divide are refused.
 
 The trap: this is not the all_reduce of step syncnorm02. There each process has a loss of its own
 and the losses are added. Here the loss is one, in parts.
@@ -23,7 +10,7 @@ and the losses are added. Here the loss is one, in parts.
 (Megatron-LM's names, in tinytorch.distributed.megatron. PyTorch's ColwiseParallel, in
 torch.distributed.tensor.parallel, divides a Linear that is there.)
 
-New: part_size, CopyToAll, SumOfAll, own_part, ColumnParallelLinear.
+Changed: CopyToAll, SumOfAll, own_part, ColumnParallelLinear. New: part_size.
 Try: remove CopyToAll from forward. Which of the promises is broken?
 """
 

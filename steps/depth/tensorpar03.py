@@ -1,27 +1,14 @@
-"""Step tensorpar03: A matrix divided by rows, and the two together
+"""Step tensorpar03: A matrix divided by rows, in the package's dress
 
-After a layer that is divided by columns, the outputs are divided: gathering them costs a message of
-their size, and the next layer would begin with all of them again. It need not. A product is a sum
-over the inputs, and a sum can be divided, too:
-
-    x = [x0 x1]        x W^T  =  x0 W0^T + x1 W1^T        W0, W1: some of the columns of W
-
-Process r has x_r and W_r, computes its part of the sum, and one all_reduce adds them. An activation
-between the two layers is computed for each element, so it may stand between the parts. Two layers
-take one message forward and one backward:
-
-    x -> columns -> y_r -> relu -> rows -> sum_r        the MLP of a Transformer; and attention:
-                                                        each process has some of the heads
-
-Backward is one line in each class. The sum's gradient is every part's gradient (SumOfAll, whose
-backward is CopyToAll: nothing is sent). The first layer's CopyToAll sends.
+Step 96d divided the second matrix by rows, so that two layers need one message forward and one
+backward. Here RowParallelLinear is PyTorch's RowwiseParallel: a Linear whose columns are cut.
+Backward is one line in each class: the sum's gradient is every part's gradient (SumOfAll, whose
+backward is CopyToAll: nothing is sent), and the first layer's CopyToAll sends.
 
 The trap is the bias. If each process added it before the sum, it would count size times. It is
 added after, by all, and its gradient is the same in all.
 
 The demo counts the messages of an MLP, and what each process holds.
-
-(In PyTorch: RowwiseParallel.)
 
 New: RowParallelLinear.
 Try: pass the bias to linear, instead of adding it after the sum. Which losses of the demo change?

@@ -11,7 +11,7 @@ has loops, `if`s, modules in modules, and functions from other files. But all of
 Functions, and a mode sees each call (step 65d). So run the program once, and record the calls.
 The record is called a trace.
 
-`tensors_in`, which finds the tensors among the arguments, is that of step checkpoint05.
+`tensors_in`, which finds the tensors among the arguments, is that of step checkpoint04.
 
 A trace has no loops and no `if`s, only what was executed. A layer that is applied three times is
 three calls.

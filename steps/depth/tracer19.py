@@ -1,6 +1,6 @@
 """Step tracer19: A whole Function as one node
 
-A convolution rearranges its input with strides, and then calls one matrix product (steps conv02 to
+A convolution rearranges its input with strides, and then calls one matrix product (steps conv01 to
 84k). A graph has no nodes for these tricks, and a compiler could not do better. So the trace does
 not look inside. The node "call" holds the Function itself, and a run of the graph calls its
 forward, with a new ctx. A layer with a bias gives two nodes:

@@ -6,7 +6,7 @@ addition of the bias into its loop. The results of a call may show any memory, s
 leave the program are copied. And C for a convolution (step convcode01) would have nothing to stand
 for.
 
-A convolution has two derivatives, and each of the three is linear in both arguments (step conv10).
+A convolution has two derivatives, and each of the three is linear in both arguments (step conv09).
 So the derivatives of each are the two others, and three operations of arrays are enough:
 
     y  = convolve(x, w)              gx = convolve_input(g, w)      gw = convolve_weight(x, g)

@@ -23,7 +23,7 @@ kept, one byte per number, rather than computed from its random numbers, four by
 Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
 node.
 
-(PyTorch: AOTAutograd's min-cut partitioner. By hand: checkpointing, step checkpoint02.)
+(PyTorch: AOTAutograd's min-cut partitioner. By hand: checkpointing, step checkpoint01.)
 
 New: SLOW, cheaper_again. Changed: divided.
 Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?

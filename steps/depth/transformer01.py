@@ -1,80 +1,132 @@
-"""Step transformer01: Attention does not see the order of words
+"""Step transformer01: A layer of the Transformer in the package's dress
 
-"Dog bites man" and "man bites dog" have the same words. A recurrent network reads them one after
-the other, so it sees the difference. Attention does not: a weight depends on a query and a key, not
-on where they stand. Put the words in another order, and the same results come out in the other
-order. The result is a set.
+Step 58b built a block: attention, then a small network, each added to its input. Here it gets the
+arguments of PyTorch's nn.TransformerEncoderLayer: the width in the middle, dropout behind each
+part, masks, and batches that come first or second. Positions (step 57d) stay outside: the program
+adds them to the rows of its embedding.
 
-    attention(P X) = P attention(X)        for every permutation P
+What all layers share is in a base class, TransformerLayer: the decoder layer of step transformer03
+will have a second attention. `add` adds what a part computes, behind a dropout of its own. The
+dropouts have the numbers 1 and 2, as in PyTorch, so that a state fits.
 
-So no question about the order can be learned. The demo asks which of two letters comes first. After
-300 steps of training the answers are no better than tossing a coin: both orders get the same
-output, and all that the network can say is "one half".
+The norms of step 58b are still missing, and the activation is relu, PyTorch's default.
 
-A causal mask breaks the symmetry a little: the first word sees one word, the second two. Some
-networks rely on that. But "the word before me" remains hard to express.
+The trap: the feed-forward network holds most of the numbers. With dim_feedforward = 4 E it is 8
+E^2, the attention 4 E^2.
 
-New: nothing in the framework. The measurement is the lesson; the next step repairs it.
-Try: give the layer a causal mask, and let the last word answer. How much better is it?
+New: TransformerLayer, TransformerEncoderLayer.
+Try: `return dropout(part(x))` in add. Then "with sums" becomes 0.00, too.
 """
 
 import importlib
-import math
+from collections.abc import Callable
+from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.activation import relu
 from tinytorch.nn.attention import MultiheadAttention
-from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
-from tinytorch.ops.creation import eye
-from tinytorch.ops.random import manual_seed, rand, randn
-from tinytorch.optim.adam import Adam
+from tinytorch.nn.module import Module
+from tinytorch.ops.creation import ones
+from tinytorch.ops.parts import triu
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+class TransformerLayer(Module):
+    """Base of the layers of a Transformer: attention, then a feed-forward network.
+
+    What each of these parts computes is added to its input.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        batch_first: bool = False,
+    ):
+        super().__init__()
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
+        self.linear1 = Linear(d_model, dim_feedforward)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model)
+        for number in (1, 2):
+            self.register_module(f"dropout{number}", Dropout(dropout))
+
+    def add(self, number: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """x with what part `number` computes of it: x + f(x)."""
+        dropout = getattr(self, f"dropout{number}")
+        return x + dropout(part(x))
+
+    def attend(self, x: Tensor, *masks: Any) -> Tensor:
+        """What the positions read in each other."""
+        mask, padding_mask, is_causal = masks
+        return self.self_attn(x, x, x, padding_mask, False, mask, is_causal=is_causal)[0]
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """The same small network for each position."""
+        return self.linear2(self.dropout(relu(self.linear1(x))))
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Each position reads all others, then computes for itself (Vaswani et al., 2017).
+
+    Shapes and masks as of MultiheadAttention, dtype and shape of the result as of `src`.
+    """
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = src_mask, src_key_padding_mask, is_causal
+        x = self.add(1, src, lambda x: self.attend(x, *masks))
+        return self.add(2, x, self.feed_forward)
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = MultiheadAttention(8, 2).eval()
-    words = randn(5, 1, 8)
-    order = [3, 1, 4, 0, 2]
-    y, shuffled = layer(words, words, words)[0], layer(*[words[order]] * 3)[0]
-    print("the same, in the other order:", (y[order] - shuffled).abs().max().item() < 1e-6)
-    # -> the same, in the other order: True
+    layer = TransformerEncoderLayer(16, 2, dim_feedforward=64).eval()
+    counts = {n: sum(p.array.size for p in part.parameters()) for n, part in layer.named_children()}
+    print({name: count for name, count in counts.items() if count})
+    # -> {'self_attn': 1088, 'linear1': 1088, 'linear2': 1040}
 
-    # Which comes first, a or b? Five letters, of which two are a and b.
-    codes, table = eye(5), MultiheadAttention(8, 2)
-    read, answer = Linear(5, 8), Linear(8, 2)
-    params = [*table.parameters(), *read.parameters(), *answer.parameters()]
-    optimizer = Adam(params, lr=0.01)
+    # Attention exchanges, the feed-forward network does not.
+    x = randn(5, 1, 16, requires_grad=True)
+    for part in (lambda x: layer.attend(x, None, None, False), layer.feed_forward):
+        (grad,) = grad_of(part(x)[0].sum(), [x])
+        print("the first word depends on words", [i for i in range(5) if grad[i].abs().max() > 0])
+    # -> the first word depends on words [0, 1, 2, 3, 4]
+    # -> the first word depends on words [0]
 
-    def batch(count=64):
-        """[5, count, 5] letters in random order, and whether b stands before a."""
-        orders = rand(count, 5).argsort(-1)
-        places = orders.argsort(-1)
-        return codes[orders.T], (places[:, 1] < places[:, 0]).long()
+    # Twelve layers, with the sums and without: how different are five words in the end?
+    def difference(x):
+        """The distance of the words from their mean, relative to their size."""
+        return ((x - x.mean(0)).norm() / x.norm()).item()
 
-    def logits(letters):
-        x = read(letters)
-        return answer((x + table(x, x, x, need_weights=False)[0]).tanh().mean(0))
+    layers = [TransformerEncoderLayer(16, 2, dim_feedforward=64).eval() for _ in range(12)]
+    alone = x.detach()
+    summed = x.detach()
+    for layer in layers:
+        summed = layer(summed)
+        alone = layer.feed_forward(layer.attend(alone, None, None, False))
+    for name, words in (("before", x.detach()), ("with sums", summed), ("without", alone)):
+        print(f"{name:9} {difference(words):.2f}")
+    # -> before    0.88
+    # -> with sums 0.60
+    # -> without   0.00
 
-    for _ in range(300):
-        letters, b_first = batch()
-        loss = cross_entropy(logits(letters), b_first)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    letters, b_first = batch(2000)
-    print(
-        f"loss {loss.item():.2f}, a coin's is {math.log(2):.2f}"
-    )  # -> loss 0.69, a coin's is 0.69
-    right = (logits(letters).argmax(-1) == b_first).float().mean().item()
-    print(f"right: {right:.1f}")  # -> right: 0.5
-    one, other = (
-        logits(codes[[0, 1, 2, 3, 4]].unsqueeze(1)),
-        logits(codes[[1, 0, 2, 3, 4]].unsqueeze(1)),
-    )
-    print("a before b and b before a differ by", round((one - other).abs().max().item(), 5))
-    # -> a before b and b before a differ by 0.0
+    # Masks are those of MultiheadAttention; dropout works in training only.
+    future = triu(ones(5, 5), 1).bool()
+    y = layers[0](x, future)
+    (grad,) = grad_of(y[0].sum(), [x])
+    print([i for i in range(5) if grad[i].abs().max() > 0])  # -> [0]
+    print((layers[0].train()(x) == layers[0](x)).all().item())  # -> False

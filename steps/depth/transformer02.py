@@ -1,107 +1,146 @@
-"""Step transformer02: Positional encodings
+"""Step transformer02: The norms of a layer: pre-norm and post-norm
 
-Attention does not know where a word stands (step transformer01). So tell it: add to each word a
-vector that stands for its place. The same word is then different at different places, and queries
-can ask for places.
+Step 58b puts a LayerNorm before each part. The paper put it behind:
 
-Two ways to get such vectors:
+    after ("post", the paper):     x = norm(x + f(x))
+    before ("pre", norm_first):    x = x + f(norm(x))
 
-- learned: a table with a row for each place, an Embedding (step embedding02), trained like all the
-  rest.
-- computed: sines and cosines of the place, of many wavelengths (Vaswani et al., 2017):
+After: what is passed on always has size 1. But the sum is no longer a direct way: each norm on it
+changes the gradient. In the demo the first layer gets about half the gradient of the last, and
+training needs a learning rate that begins small (step schedule12).
 
-    p[t, 2i] = sin(t / 10000^(2i / E)),    p[t, 2i + 1] = cos(t / 10000^(2i / E))
+Before: the sum runs through all layers untouched, and so does the gradient. All layers learn from
+the start. x still grows, so a last norm is put behind the stack. GPT-2 and its successors do it
+this way (Xiong et al., 2020). PyTorch's default is the paper's.
 
-A pair (sin, cos) is the hand of a clock. The first hand goes round in 6 places, the next more
-slowly, the last in about 35,000 for E = 32, and in less than 63,000 for any E: together they tell
-any place, as the hands for seconds, minutes and hours tell any time. And k places further, each
-hand has turned by the same angle from wherever it stood. So the dot product of two places depends
-on their distance only, and to go on by three places is to multiply by a fixed matrix.
+The trap: norm_first has no influence on the names or shapes of the parameters. The state of one
+kind can be loaded into the other, and gives wrong results without an error.
 
-The trap: a learned table ends. For place 1,000 of a table with 512 rows there is nothing, and the
-rows at its end have seldom been trained. The sines go on, but a network that never saw such places
-does not know what to do with them.
-
-New: nothing in the framework. Positions belong to the program.
-Try: 0.01 * sinusoids(5, 8). The answers are a coin's again: the network has to see the positions.
+Changed: TransformerLayer (norm1, norm2, norm_first).
+Try: `return x + dropout(part(x))` in the last line of add. What is passed on grows.
 """
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import tensor
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.activation import relu
 from tinytorch.nn.attention import MultiheadAttention
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.embedding import Embedding
+from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
-from tinytorch.ops.creation import arange, eye
-from tinytorch.ops.joining import stack
-from tinytorch.ops.random import manual_seed, rand
-from tinytorch.optim.adam import Adam
+from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+class TransformerLayer(Module):
+    """Base of the layers of a Transformer: attention, then a feed-forward network.
+
+    Each of these parts has a LayerNorm and a Dropout of its own, and what it computes is added to
+    its input. With norm_first the part gets the normalised input, so that the sum itself runs
+    unchanged through all layers; else the sum is normalised, as in the paper.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        batch_first: bool = False,
+        norm_first: bool = False,
+    ):
+        super().__init__()
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
+        self.linear1 = Linear(d_model, dim_feedforward)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model)
+        self.norm_first = norm_first
+        for number in (1, 2):
+            self.register_module(f"norm{number}", LayerNorm(d_model))
+        for number in (1, 2):
+            self.register_module(f"dropout{number}", Dropout(dropout))
+
+    def add(self, number: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """x with what part `number` computes of it: x + f(norm(x)), or norm(x + f(x))."""
+        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+        if self.norm_first:
+            return x + dropout(part(norm(x)))
+        return norm(x + dropout(part(x)))
+
+    def attend(self, x: Tensor, *masks: Any) -> Tensor:
+        """What the positions read in each other."""
+        mask, padding_mask, is_causal = masks
+        return self.self_attn(x, x, x, padding_mask, False, mask, is_causal=is_causal)[0]
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """The same small network for each position."""
+        return self.linear2(self.dropout(relu(self.linear1(x))))
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Each position reads all others, then computes for itself (Vaswani et al., 2017).
+
+    Shapes and masks as of MultiheadAttention, dtype and shape of the result as of `src`.
+    """
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = src_mask, src_key_padding_mask, is_causal
+        x = self.add(1, src, lambda x: self.attend(x, *masks))
+        return self.add(2, x, self.feed_forward)
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
-    def sinusoids(length, size):
-        """[length, size]: sines and cosines of the place, with wavelengths from 6 to 63,000."""
-        place = arange(length).unsqueeze(1).float()
-        speed = 10000.0 ** -(arange(0, size, 2).float() / size)
-        angle = place * speed
-        return stack([angle.sin(), angle.cos()], -1).flatten(1)
+    def stack_of(depth, **how):
+        manual_seed(0)
+        return [TransformerEncoderLayer(32, 4, 128, dropout=0.0, **how) for _ in range(depth)]
 
-    table = sinusoids(50, 32)
-    print([f"{x:.2f}" for x in table[0, :4].tolist()], [f"{x:.2f}" for x in table[7, :4].tolist()])
-    # -> ['0.00', '1.00', '0.00', '1.00'] ['0.66', '0.75', '-0.71', '-0.70']
+    def sizes(layers, x):
+        """The standard deviation after each eighth layer."""
+        found = []
+        for number, layer in enumerate(layers, 1):
+            x = layer(x)
+            if number % 8 == 0:
+                found.append(round(x.std().item(), 1))
+        return found
 
-    # The product of two places depends on their distance only, and is largest for 0.
-    for start in (0, 20, 40):
-        print([round((table[start] @ table[start + far]).item(), 1) for far in (0, 1, 2, 5)])
-    # -> [16.0, 15.3, 13.7, 11.8]
-    # -> [16.0, 15.3, 13.7, 11.8]
-    # -> [16.0, 15.3, 13.7, 11.8]
+    # Without a norm, as in step transformer01, what is handed on grows. Before: more slowly. After:
+    # it is 1.
+    x = randn(10, 4, 32)
+    y = x
+    for layer in stack_of(24):
+        y = y + layer.attend(y, None, None, False)
+        y = y + layer.feed_forward(y)
+    print("none  ", round((y.std() / x.std()).item(), 1))  # -> ...
+    print("before", sizes(stack_of(24, norm_first=True), x))  # -> ...
+    print("after ", sizes(stack_of(24), x))  # -> after  [1.0, 1.0, 1.0]
 
-    def train(kind, seed=0):
-        """Which comes first, a or b? As in step transformer01, with positions of one kind."""
-        manual_seed(seed)
-        codes, layer = eye(5), MultiheadAttention(8, 2)
-        read, answer = Linear(5, 8), Linear(8, 2)
-        places = Embedding(5, 8)
-        params = [
-            *layer.parameters(),
-            *read.parameters(),
-            *answer.parameters(),
-            *places.parameters(),
-        ]
-        optimizer = Adam(params, lr=0.02)
-        for _ in range(150):
-            orders = rand(64, 5).argsort(-1)
-            x = read(codes[orders.T])
-            if kind != "none":
-                where = places(arange(5)) if kind == "learned" else sinusoids(5, 8)
-                x = x + where.unsqueeze(1)
-            y = answer((x + layer(x, x, x, need_weights=False)[0]).tanh().mean(0))
-            found = orders.argsort(-1)
-            b_first = (found[:, 1] < found[:, 0]).long()
-            loss = cross_entropy(y, b_first)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return (y.argmax(-1) == b_first).float().mean().item()
+    # The gradients of the first and the last layer, for a mean square of random directions.
+    def gradients(**how):
+        layers, direction = stack_of(24, **how), randn(10, 4, 32)
+        y = x
+        for layer in layers:
+            y = layer(y)
+        (LayerNorm(32)(y) * direction).sum().backward()
+        return [layer.linear1.weight.grad.norm().item() for layer in layers]
 
-    right = {kind: train(kind) for kind in ("none", "learned", "computed")}
-    for kind, share in right.items():
-        print(f"{kind:8} right: {share:.2f}")  # -> ...
-    print("with positions nearly all are right:", min(right["learned"], right["computed"]) > 0.9)
-    # -> with positions nearly all are right: True
+    for name, how in (("before", {"norm_first": True}), ("after ", {})):
+        grads = gradients(**how)
+        print(f"{name} first layer / last layer: {grads[0] / grads[-1]:.2f}")  # -> ...
+    ratios = [g[0] / g[-1] for g in (gradients(norm_first=True), gradients())]
+    print("before: the first layer learns as much; after: less", ratios[0] > 1 > ratios[1])
+    # -> before: the first layer learns as much; after: less True
 
-    # A table ends; a formula does not.
-    try:
-        Embedding(5, 8)(tensor([5]))
-    except IndexError as error:
-        print(error)  # -> embedding(): an index is out of bounds for a dimension of size 5
-    print(sinusoids(1000, 8).shape)  # -> tinytorch.Size([1000, 8])
+    print([name for name, _ in TransformerEncoderLayer(8, 2).named_children()])
+    # -> ['self_attn', 'linear1', 'dropout', 'linear2', 'norm1', 'norm2', 'dropout1', 'dropout2']

@@ -1,42 +1,44 @@
-"""Step transformer03: The Transformer block: attention, feed-forward, residual
+"""Step transformer03: TransformerEncoder: a stack of layers
 
-Attention brings words together, but it computes little with them: its result is a mean of values.
-So let each position compute something from what it has read: two linear layers with a
-nonlinearity between them, the same for all positions, usually four times as wide in the middle.
+An encoder is N such layers, one after the other, and a norm behind the last. All get the same
+masks. Three details matter.
 
-    x = x + attention(x)            read: the positions exchange what they know
-    x = x + feed_forward(x)         compute: each for itself
+The layer is given once, and copied N times. A copy has the numbers of the original: all N layers
+begin alike (that is how PyTorch does it). They do not stay alike, because their inputs and
+gradients differ. Programs that want different starts draw them anew.
 
-Both parts are added to their input, the residual connection of step residual01. Without it a stack
-of such blocks forgets which word it began with: attention takes means, and means of means become
-more and more alike. The demo measures it over 12 layers. The sums are also a direct way for the
-gradient.
+A causal mask is usually given as a matrix of 0 and -inf. Attention would treat it like any other
+mask, and could not leave out blocks (step attention07). So the stack tests once whether it is the
+causal one, and passes on the hint. That is cheaper than N attentions with the general mask.
 
-One block follows the other: what a position has computed in one of them, others can read in the
-next.
+    causal_mask(3):     0  -inf  -inf
+                        0     0  -inf
+                        0     0     0
 
-The trap: the feed-forward network holds most of the numbers. With dim_feedforward = 4 E it is 8
-E^2, the attention 4 E^2.
+The trap: a list in place of a ModuleList. Its layers would compute, but not be found by an
+optimizer.
 
-(PyTorch: nn.TransformerEncoderLayer. It also normalises: next step.)
-
-New: TransformerLayer, TransformerEncoderLayer.
-Try: `return dropout(part(x))` in add. Then "with sums" becomes 0.00, too.
+New: causal_mask, is_causal_mask, TransformerStack, TransformerEncoder.
+Try: ModuleList(layer for _ in range(num_layers)), without copies. How many parameters has the
+encoder?
 """
 
+import copy
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.backward import grad as gradients
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import relu
 from tinytorch.nn.attention import MultiheadAttention
+from tinytorch.nn.container import ModuleList
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.ops.creation import ones
+from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.ops.creation import full, ones
 from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
 
@@ -48,7 +50,9 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 class TransformerLayer(Module):
     """Base of the layers of a Transformer: attention, then a feed-forward network.
 
-    What each of these parts computes is added to its input.
+    Each of these parts has a LayerNorm and a Dropout of its own, and what it computes is added to
+    its input. With norm_first the part gets the normalised input, so that the sum itself runs
+    unchanged through all layers; else the sum is normalised, as in the paper.
     """
 
     def __init__(
@@ -58,19 +62,25 @@ class TransformerLayer(Module):
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
         batch_first: bool = False,
+        norm_first: bool = False,
     ):
         super().__init__()
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
         self.linear1 = Linear(d_model, dim_feedforward)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model)
+        self.norm_first = norm_first
+        for number in (1, 2):
+            self.register_module(f"norm{number}", LayerNorm(d_model))
         for number in (1, 2):
             self.register_module(f"dropout{number}", Dropout(dropout))
 
     def add(self, number: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """x with what part `number` computes of it: x + f(x)."""
-        dropout = getattr(self, f"dropout{number}")
-        return x + dropout(part(x))
+        """x with what part `number` computes of it: x + f(norm(x)), or norm(x + f(x))."""
+        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+        if self.norm_first:
+            return x + dropout(part(norm(x)))
+        return norm(x + dropout(part(x)))
 
     def attend(self, x: Tensor, *masks: Any) -> Tensor:
         """What the positions read in each other."""
@@ -97,42 +107,83 @@ class TransformerEncoderLayer(TransformerLayer):
         return self.add(2, x, self.feed_forward)
 
 
+def causal_mask(size: int, device=None, dtype=None) -> Tensor:
+    """[size, size]: 0 where a position may look, at itself and what is before it; else -inf."""
+    return triu(full((size, size), -math.inf, device=device, dtype=dtype), 1)
+
+
+def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
+    """`is_causal`, or if that is None whether `mask` is the causal one, which is faster."""
+    if is_causal is not None or mask is None or mask.array.ndim != 2:
+        return bool(is_causal)
+    n, m = mask.array.shape
+    expected = causal_mask(n, mask.device)
+    if not mask.is_floating_point():
+        expected = expected != 0  # of booleans: True where a position may not look
+    return n == m and bool((mask == expected).array.all())
+
+
+class TransformerStack(Module):
+    """Base of encoder and decoder: copies of a layer, one after the other, then `norm`."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__()
+        self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def through(self, x: Tensor, *args: Any) -> Tensor:
+        """x, after all layers, which get `args` too."""
+        for layer in self.layers:
+            x = layer(x, *args)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(TransformerStack):
+    """A stack of encoder layers. The last two options, for nested tensors, have no effect."""
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ):  # fmt: skip
+        super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:  # fmt: skip
+        return self.through(src, mask, src_key_padding_mask, is_causal_mask(mask, is_causal))
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = TransformerEncoderLayer(16, 2, dim_feedforward=64).eval()
-    counts = {n: sum(p.array.size for p in part.parameters()) for n, part in layer.named_children()}
-    print({name: count for name, count in counts.items() if count})
-    # -> {'self_attn': 1088, 'linear1': 1088, 'linear2': 1040}
+    layer = TransformerEncoderLayer(16, 2, 32, dropout=0.0, norm_first=True)
+    encoder = TransformerEncoder(layer, 3, LayerNorm(16))
+    count = sum(param.array.size for param in encoder.parameters())
+    one = sum(param.array.size for param in layer.parameters())
+    print(count == 3 * one + 32)  # -> True
+    first, second = encoder.layers[0].linear1.weight, encoder.layers[1].linear1.weight
+    print("equal:", (first == second).all().item(), "the same:", first is second)
+    # -> equal: True the same: False
 
-    # Attention exchanges, the feed-forward network does not.
-    x = randn(5, 1, 16, requires_grad=True)
-    for part in (lambda x: layer.attend(x, None, None, False), layer.feed_forward):
-        (grad,) = gradients(part(x)[0].sum(), [x])
-        print("the first word depends on words", [i for i in range(5) if grad[i].abs().max() > 0])
-    # -> the first word depends on words [0, 1, 2, 3, 4]
-    # -> the first word depends on words [0]
+    # The result is normalised: mean 0, variance 1.
+    x = randn(7, 2, 16, requires_grad=True)
+    y = encoder(x)
+    print(
+        y.shape, f"{abs(y.mean().item()):.2f} {y.var().item():.2f}"
+    )  # -> tinytorch.Size([7, 2, 16]) 0.00 1.00
+    (y * randn(7, 2, 16)).sum().backward()
+    print((first.grad == second.grad).all().item())  # -> False
 
-    # Twelve layers, with the sums and without: how different are five words in the end?
-    def difference(x):
-        """The distance of the words from their mean, relative to their size."""
-        return ((x - x.mean(0)).norm() / x.norm()).item()
+    # The causal mask is recognised, of floats or booleans; another mask is not.
+    print(causal_mask(3).tolist())  # -> [[0.0, -inf, -inf], [0.0, 0.0, -inf], [0.0, 0.0, 0.0]]
+    mask, other = causal_mask(7), triu(ones(7, 7), 2).bool()
+    print([is_causal_mask(each, None) for each in (mask, mask != 0, other, mask[:5], None)])
+    # -> [True, True, False, False, False]
+    print(is_causal_mask(mask, False), is_causal_mask(None, True))  # -> False True
 
-    layers = [TransformerEncoderLayer(16, 2, dim_feedforward=64).eval() for _ in range(12)]
-    alone = x.detach()
-    summed = x.detach()
-    for layer in layers:
-        summed = layer(summed)
-        alone = layer.feed_forward(layer.attend(alone, None, None, False))
-    for name, words in (("before", x.detach()), ("with sums", summed), ("without", alone)):
-        print(f"{name:9} {difference(words):.2f}")
-    # -> before    0.88
-    # -> with sums 0.60
-    # -> without   0.00
-
-    # Masks are those of MultiheadAttention; dropout works in training only.
-    future = triu(ones(5, 5), 1).bool()
-    y = layers[0](x, future)
-    (grad,) = gradients(y[0].sum(), [x])
-    print([i for i in range(5) if grad[i].abs().max() > 0])  # -> [0]
-    print((layers[0].train()(x) == layers[0](x)).all().item())  # -> False
+    # With the hint and without, the same. Without a norm at the end, the stack's own result.
+    y, z = encoder(x, mask), encoder(x, mask, is_causal=False)
+    print((y - z).abs().max().item() < 1e-5)  # -> True
+    print(TransformerEncoder(layer, 1)(x).shape)  # -> tinytorch.Size([7, 2, 16])

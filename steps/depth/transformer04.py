@@ -1,39 +1,36 @@
-"""Step transformer04: LayerNorm in a block: pre-norm and post-norm
+"""Step transformer04: Catalogue: the options of a layer
 
-Each block adds something to x, and x grows. After 24 layers of step transformer03 it is many times
-as large; the scores of attention grow with its square, and the softmax saturates (step
-attention02). LayerNorm gives each word mean 0 and variance 1 again. Where?
+Skim this step. A layer passes most of its options on to its parts:
 
-    after ("post", the paper):     x = norm(x + f(x))
-    before ("pre", norm_first):    x = x + f(norm(x))
+- activation: the nonlinearity of the feed-forward network, "relu", "gelu", or any function of a
+  tensor, a module too (which then has a place in the state, if it has parameters).
+- layer_norm_eps for the norms, bias for all parts at once, device and dtype for all that is made.
 
-After: what is passed on always has size 1. But the sum is no longer a direct way: each norm on it
-changes the gradient. In the demo the first layer gets about half the gradient of the last, and
-training needs a learning rate that begins small (step schedule12).
+The order of the arguments is PyTorch's, as programs give the first few by position: d_model, nhead,
+dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias.
 
-Before: the sum runs through all layers untouched, and so does the gradient. All layers learn from
-the start. x still grows, so a last norm is put behind the stack. GPT-2 and its successors do it
-this way (Xiong et al., 2020). PyTorch's default is the paper's.
-
-The trap: norm_first has no influence on the names or shapes of the parameters. The state of one
-kind can be loaded into the other, and gives wrong results without an error.
-
-Changed: TransformerLayer (norm1, norm2, norm_first).
-Try: `return x + dropout(part(x))` in the last line of add. What is passed on grows.
+Changed: TransformerLayer.
+Try: activation=nn.PReLU() in the demo. What is new in the state?
 """
 
+import copy
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import relu
+from tinytorch.nn.activation import gelu, relu
 from tinytorch.nn.attention import MultiheadAttention
+from tinytorch.nn.container import ModuleList
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.ops.creation import full
+from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -44,30 +41,37 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 class TransformerLayer(Module):
     """Base of the layers of a Transformer: attention, then a feed-forward network.
 
-    Each of these parts has a LayerNorm and a Dropout of its own, and what it computes is added to
-    its input. With norm_first the part gets the normalised input, so that the sum itself runs
-    unchanged through all layers; else the sum is normalised, as in the paper.
+    Each of these parts has a LayerNorm and a Dropout of its own, norm1, dropout1, ..., and what it
+    computes is added to its input. With norm_first the part gets the normalised input, so that the
+    sum itself runs unchanged through all layers; else the sum is normalised, as in the paper.
+
+    Raises:
+        RuntimeError: `activation` is a string other than "relu" and "gelu".
     """
 
     def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        batch_first: bool = False,
-        norm_first: bool = False,
-    ):
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = relu, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device=None,
+        dtype=None,
+    ):  # fmt: skip
         super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
-        self.linear1 = Linear(d_model, dim_feedforward)
+        like = {"bias": bias, "device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, batch_first=batch_first, **like
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, **like)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model)
+        self.linear2 = Linear(dim_feedforward, d_model, **like)
         self.norm_first = norm_first
         for number in (1, 2):
-            self.register_module(f"norm{number}", LayerNorm(d_model))
+            self.register_module(f"norm{number}", LayerNorm(d_model, layer_norm_eps, **like))
         for number in (1, 2):
             self.register_module(f"dropout{number}", Dropout(dropout))
+        named = {"relu": relu, "gelu": gelu}
+        if isinstance(activation, str) and activation not in named:
+            raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+        self.activation = named[activation] if isinstance(activation, str) else activation
 
     def add(self, number: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """x with what part `number` computes of it: x + f(norm(x)), or norm(x + f(x))."""
@@ -83,7 +87,7 @@ class TransformerLayer(Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The same small network for each position."""
-        return self.linear2(self.dropout(relu(self.linear1(x))))
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -101,48 +105,67 @@ class TransformerEncoderLayer(TransformerLayer):
         return self.add(2, x, self.feed_forward)
 
 
+def causal_mask(size: int, device=None, dtype=None) -> Tensor:
+    """[size, size]: 0 where a position may look, at itself and what is before it; else -inf."""
+    return triu(full((size, size), -math.inf, device=device, dtype=dtype), 1)
+
+
+def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
+    """`is_causal`, or if that is None whether `mask` is the causal one, which is faster."""
+    if is_causal is not None or mask is None or mask.array.ndim != 2:
+        return bool(is_causal)
+    n, m = mask.array.shape
+    expected = causal_mask(n, mask.device)
+    if not mask.is_floating_point():
+        expected = expected != 0  # of booleans: True where a position may not look
+    return n == m and bool((mask == expected).array.all())
+
+
+class TransformerStack(Module):
+    """Base of encoder and decoder: copies of a layer, one after the other, then `norm`."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__()
+        self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def through(self, x: Tensor, *args: Any) -> Tensor:
+        """x, after all layers, which get `args` too."""
+        for layer in self.layers:
+            x = layer(x, *args)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(TransformerStack):
+    """A stack of encoder layers. The last two options, for nested tensors, have no effect."""
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ):  # fmt: skip
+        super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:  # fmt: skip
+        return self.through(src, mask, src_key_padding_mask, is_causal_mask(mask, is_causal))
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-
-    def stack_of(depth, **how):
-        manual_seed(0)
-        return [TransformerEncoderLayer(32, 4, 128, dropout=0.0, **how) for _ in range(depth)]
-
-    def sizes(layers, x):
-        """The standard deviation after each eighth layer."""
-        found = []
-        for number, layer in enumerate(layers, 1):
-            x = layer(x)
-            if number % 8 == 0:
-                found.append(round(x.std().item(), 1))
-        return found
-
-    # Without a norm, as in step transformer03, what is handed on grows. Before: more slowly. After:
-    # it is 1.
-    x = randn(10, 4, 32)
-    y = x
-    for layer in stack_of(24):
-        y = y + layer.attend(y, None, None, False)
-        y = y + layer.feed_forward(y)
-    print("none  ", round((y.std() / x.std()).item(), 1))  # -> ...
-    print("before", sizes(stack_of(24, norm_first=True), x))  # -> ...
-    print("after ", sizes(stack_of(24), x))  # -> after  [1.0, 1.0, 1.0]
-
-    # The gradients of the first and the last layer, for a mean square of random directions.
-    def gradients(**how):
-        layers, direction = stack_of(24, **how), randn(10, 4, 32)
-        y = x
-        for layer in layers:
-            y = layer(y)
-        (LayerNorm(32)(y) * direction).sum().backward()
-        return [layer.linear1.weight.grad.norm().item() for layer in layers]
-
-    for name, how in (("before", {"norm_first": True}), ("after ", {})):
-        grads = gradients(**how)
-        print(f"{name} first layer / last layer: {grads[0] / grads[-1]:.2f}")  # -> ...
-    ratios = [g[0] / g[-1] for g in (gradients(norm_first=True), gradients())]
-    print("before: the first layer learns as much; after: less", ratios[0] > 1 > ratios[1])
-    # -> before: the first layer learns as much; after: less True
-
-    print([name for name, _ in TransformerEncoderLayer(8, 2).named_children()])
-    # -> ['self_attn', 'linear1', 'dropout', 'linear2', 'norm1', 'norm2', 'dropout1', 'dropout2']
+    manual_seed(0)
+    x = randn(2, 5, 8)
+    layer = TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", 1e-3, True, False, False, dtype=float64)
+    print(layer.activation is gelu, layer.norm1.eps, layer.linear1.bias, layer.linear2.weight.dtype)
+    # -> True 0.001 None tinytorch.float64
+    print(layer(x.double()).shape)  # -> tinytorch.Size([2, 5, 8])
+    print([name for name in layer.state_dict() if "bias" in name])  # -> []
+    for activation in ("relu", Tensor.tanh):
+        layer = TransformerEncoderLayer(8, 2, 16, 0.0, activation)
+        print(layer(x).shape)  # -> tinytorch.Size([2, 5, 8])
+    try:
+        TransformerEncoderLayer(8, 2, activation="tanh")
+    except RuntimeError as error:
+        print(error)  # -> activation should be relu/gelu, not tanh

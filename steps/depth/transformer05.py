@@ -1,26 +1,25 @@
-"""Step transformer05: TransformerEncoder: a stack of layers
+"""Step transformer05: Cross attention, and TransformerDecoder
 
-An encoder is N such layers, one after the other, and a norm behind the last. All get the same
-masks. Three details matter.
+A translation needs two networks: one reads the sentence, the other writes. The writer has to look
+at what was read, while it writes. So its layers have a third part in the middle, whose queries come
+from the writer, and whose keys and values come from the reader:
 
-The layer is given once, and copied N times. A copy has the numbers of the original: all N layers
-begin alike (that is how PyTorch does it). They do not stay alike, because their inputs and
-gradients differ. Programs that want different starts draw them anew.
+    x = x + attention(x, x, x)                 what I have written so far (causal)
+    x = x + attention(x, memory, memory)       what I need of the source: cross attention
+    x = x + feed_forward(x)
 
-A causal mask is usually given as a matrix of 0 and -inf. Attention would treat it like any other
-mask, and could not leave out blocks (step attention09). So the stack tests once whether it is the
-causal one, and passes on the hint. That is cheaper than N attentions with the general mask.
+`memory` is the encoder's result. It is computed once, and all layers of the decoder read the same.
+The two sequences may differ in length: queries [T, N, E], keys [S, N, E], weights [N, T, S]. This
+is what attention was invented for.
 
-    causal_mask(3):     0  -inf  -inf
-                        0     0  -inf
-                        0     0     0
+Two kinds of masks now: those of the target (causal, padding of the written), and those of the
+memory (padding of what was read; seldom a causal one).
 
-The trap: a list in place of a ModuleList. Its layers would compute, but not be found by an
-optimizer.
+The trap: it is easy to forget the memory's padding mask. The decoder then reads fillers, and each
+sentence depends on the longest of its batch.
 
-New: causal_mask, is_causal_mask, TransformerStack, TransformerEncoder.
-Try: ModuleList(layer for _ in range(num_layers)), without copies. How many parameters has the
-encoder?
+New: TransformerDecoderLayer, TransformerDecoder. Changed: TransformerLayer (attentions, attend).
+Try: leave memory_key_padding_mask out of the last call of decoder with `other`. What do fillers do?
 """
 
 import copy
@@ -30,15 +29,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import relu
+from tinytorch.nn.activation import gelu, relu
 from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.container import ModuleList
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
-from tinytorch.ops.creation import full, ones
+from tinytorch.ops.creation import full, zeros
 from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
 
@@ -48,32 +48,42 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 
 
 class TransformerLayer(Module):
-    """Base of the layers of a Transformer: attention, then a feed-forward network.
+    """Base of the two kinds of layers: attentions by name, then a feed-forward network.
 
-    Each of these parts has a LayerNorm and a Dropout of its own, and what it computes is added to
-    its input. With norm_first the part gets the normalised input, so that the sum itself runs
-    unchanged through all layers; else the sum is normalised, as in the paper.
+    Each of these parts has a LayerNorm and a Dropout of its own, norm1, dropout1, ..., and what it
+    computes is added to its input. With norm_first the part gets the normalised input, so that the
+    sum itself runs unchanged through all layers; else the sum is normalised, as in the paper.
+
+    Raises:
+        RuntimeError: `activation` is a string other than "relu" and "gelu".
     """
 
+    attentions: tuple[str, ...]
+
     def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        batch_first: bool = False,
-        norm_first: bool = False,
-    ):
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = relu, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device=None,
+        dtype=None,
+    ):  # fmt: skip
         super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first)
-        self.linear1 = Linear(d_model, dim_feedforward)
+        like = {"bias": bias, "device": device, "dtype": dtype}
+        for name in self.attentions:
+            attention = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **like)
+            self.register_module(name, attention)
+        self.linear1 = Linear(d_model, dim_feedforward, **like)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model)
+        self.linear2 = Linear(dim_feedforward, d_model, **like)
         self.norm_first = norm_first
-        for number in (1, 2):
-            self.register_module(f"norm{number}", LayerNorm(d_model))
-        for number in (1, 2):
+        numbers = range(1, len(self.attentions) + 2)
+        for number in numbers:
+            self.register_module(f"norm{number}", LayerNorm(d_model, layer_norm_eps, **like))
+        for number in numbers:
             self.register_module(f"dropout{number}", Dropout(dropout))
+        named = {"relu": relu, "gelu": gelu}
+        if isinstance(activation, str) and activation not in named:
+            raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+        self.activation = named[activation] if isinstance(activation, str) else activation
 
     def add(self, number: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """x with what part `number` computes of it: x + f(norm(x)), or norm(x + f(x))."""
@@ -82,14 +92,16 @@ class TransformerLayer(Module):
             return x + dropout(part(norm(x)))
         return norm(x + dropout(part(x)))
 
-    def attend(self, x: Tensor, *masks: Any) -> Tensor:
-        """What the positions read in each other."""
+    def attend(self, name: str, x: Tensor, memory: Tensor | None, *masks: Any) -> Tensor:
+        """What attention `name` reads in `memory`, or where that is None in x itself."""
         mask, padding_mask, is_causal = masks
-        return self.self_attn(x, x, x, padding_mask, False, mask, is_causal=is_causal)[0]
+        memory = x if memory is None else memory
+        attention = getattr(self, name)
+        return attention(x, memory, memory, padding_mask, False, mask, is_causal=is_causal)[0]
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The same small network for each position."""
-        return self.linear2(self.dropout(relu(self.linear1(x))))
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -98,13 +110,34 @@ class TransformerEncoderLayer(TransformerLayer):
     Shapes and masks as of MultiheadAttention, dtype and shape of the result as of `src`.
     """
 
+    attentions = ("self_attn",)
+
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
         masks = src_mask, src_key_padding_mask, is_causal
-        x = self.add(1, src, lambda x: self.attend(x, *masks))
+        x = self.add(1, src, lambda x: self.attend("self_attn", x, None, *masks))
         return self.add(2, x, self.feed_forward)
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """As the encoder's layer; between its parts each position also reads `memory`, what an encoder
+    made of another sequence."""
+
+    attentions = ("self_attn", "multihead_attn")
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        memory_masks = memory_mask, memory_key_padding_mask, memory_is_causal
+        x = self.add(1, tgt, lambda x: self.attend("self_attn", x, None, *masks))
+        x = self.add(2, x, lambda x: self.attend("multihead_attn", x, memory, *memory_masks))
+        return self.add(3, x, self.feed_forward)
 
 
 def causal_mask(size: int, device=None, dtype=None) -> Tensor:
@@ -155,35 +188,51 @@ class TransformerEncoder(TransformerStack):
         return self.through(src, mask, src_key_padding_mask, is_causal_mask(mask, is_causal))
 
 
+class TransformerDecoder(TransformerStack):
+    """A stack of decoder layers, all of which read the same `memory`."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        tgt_is_causal = is_causal_mask(tgt_mask, tgt_is_causal)
+        return self.through(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = TransformerEncoderLayer(16, 2, 32, dropout=0.0, norm_first=True)
-    encoder = TransformerEncoder(layer, 3, LayerNorm(16))
-    count = sum(param.array.size for param in encoder.parameters())
-    one = sum(param.array.size for param in layer.parameters())
-    print(count == 3 * one + 32)  # -> True
-    first, second = encoder.layers[0].linear1.weight, encoder.layers[1].linear1.weight
-    print("equal:", (first == second).all().item(), "the same:", first is second)
-    # -> equal: True the same: False
+    decoder = TransformerDecoder(TransformerDecoderLayer(16, 2, 32, dropout=0.0), 2)
+    print([name for name, _ in decoder.layers[0].named_children()][:5])
+    # -> ['self_attn', 'multihead_attn', 'linear1', 'dropout', 'linear2']
 
-    # The result is normalised: mean 0, variance 1.
-    x = randn(7, 2, 16, requires_grad=True)
-    y = encoder(x)
-    print(
-        y.shape, f"{abs(y.mean().item()):.2f} {y.var().item():.2f}"
-    )  # -> tinytorch.Size([7, 2, 16]) 0.00 1.00
-    (y * randn(7, 2, 16)).sum().backward()
-    print((first.grad == second.grad).all().item())  # -> False
+    # Four positions write; they look at six that were read.
+    target, memory = randn(4, 3, 16, requires_grad=True), randn(6, 3, 16, requires_grad=True)
+    y = decoder(target, memory, causal_mask(4))
+    print(y.shape)  # -> tinytorch.Size([4, 3, 16])
 
-    # The causal mask is recognised, of floats or booleans; another mask is not.
-    print(causal_mask(3).tolist())  # -> [[0.0, -inf, -inf], [0.0, 0.0, -inf], [0.0, 0.0, 0.0]]
-    mask, other = causal_mask(7), triu(ones(7, 7), 2).bool()
-    print([is_causal_mask(each, None) for each in (mask, mask != 0, other, mask[:5], None)])
-    # -> [True, True, False, False, False]
-    print(is_causal_mask(mask, False), is_causal_mask(None, True))  # -> False True
+    # The first position depends on itself alone in the target, and on all of the memory.
+    of_target, of_memory = grad_of(y[0].sum() + y[0].square().sum(), [target, memory])
+    print([i for i in range(4) if of_target[i].abs().max() > 0])  # -> [0]
+    print([i for i in range(6) if of_memory[i].abs().max() > 0])  # -> [0, 1, 2, 3, 4, 5]
 
-    # With the hint and without, the same. Without a norm at the end, the stack's own result.
-    y, z = encoder(x, mask), encoder(x, mask, is_causal=False)
-    print((y - z).abs().max().item() < 1e-5)  # -> True
-    print(TransformerEncoder(layer, 1)(x).shape)  # -> tinytorch.Size([7, 2, 16])
+    # A padding mask of the memory: sentence 0 has four words.
+    padding = zeros(3, 6).bool()
+    padding[0, 4:] = True
+    y = decoder(target, memory, causal_mask(4), memory_key_padding_mask=padding)
+    other = memory.detach().clone()
+    other[4:, 0] = 50.0
+    z = decoder(target, other, causal_mask(4), memory_key_padding_mask=padding)
+    print("fillers do not count:", (y == z).all().item())  # -> fillers do not count: True
+
+    # The encoder's layer is the same base with one attention less.
+    encoder = TransformerEncoder(TransformerEncoderLayer(16, 2, 32, dropout=0.0), 2, LayerNorm(16))
+    print(decoder(target, encoder(memory)).shape)  # -> tinytorch.Size([4, 3, 16])
+    print(TransformerDecoder(decoder.layers[0], 1, LayerNorm(16))(target, memory).shape)
+    # -> tinytorch.Size([4, 3, 16])

@@ -1,16 +1,27 @@
-"""Step transformer06: Catalogue: the options of a layer
+"""Step transformer06: The Transformer
 
-Skim this step. A layer passes most of its options on to its parts:
+Encoder and decoder together are the network of "Attention is all you need" (Vaswani et al., 2017):
 
-- activation: the nonlinearity of the feed-forward network, "relu", "gelu", or any function of a
-  tensor, a module too (which then has a place in the state, if it has parameters).
-- layer_norm_eps for the norms, bias for all parts at once, device and dtype for all that is made.
+    src -> encoder -> memory
+                        |
+    tgt ------------> decoder -> output, in the shape of tgt
 
-The order of the arguments is PyTorch's, as programs give the first few by position: d_model, nhead,
-dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias.
+It has no embeddings, no positions and no last layer: these depend on the task, and are left to the
+caller. The module takes vectors and returns vectors.
 
-Changed: TransformerLayer.
-Try: activation=nn.PReLU() in the demo. What is new in the state?
+The weights are drawn once more. TransformerEncoder copies one layer, so that all begin alike (step
+transformer03); Transformer draws every matrix anew by Xavier's rule, and so makes them different.
+
+In training the whole target is given, moved by one place: position t sees the target up to t - 1,
+and has to predict word t ("teacher forcing"). With the causal mask all places are trained at once.
+In use, the decoder is called for each new word, with what it has written so far.
+
+The trap: tgt_mask is not made for you. Without it the decoder reads the very word that it is to
+predict. The loss falls as usual, and what it writes is wrong.
+
+New: Transformer.
+Try: leave tgt_mask out in step transformer07. The loss is as small as before; few sequences are
+right.
 """
 
 import copy
@@ -20,16 +31,17 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import gelu, relu
 from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.container import ModuleList
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.init import xavier_uniform_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import full
+from tinytorch.ops.joining import cat
 from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
 
@@ -39,7 +51,7 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 
 
 class TransformerLayer(Module):
-    """Base of the layers of a Transformer: attention, then a feed-forward network.
+    """Base of the two kinds of layers: attentions by name, then a feed-forward network.
 
     Each of these parts has a LayerNorm and a Dropout of its own, norm1, dropout1, ..., and what it
     computes is added to its input. With norm_first the part gets the normalised input, so that the
@@ -49,6 +61,8 @@ class TransformerLayer(Module):
         RuntimeError: `activation` is a string other than "relu" and "gelu".
     """
 
+    attentions: tuple[str, ...]
+
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = relu, layer_norm_eps: float = 1e-5,
@@ -57,16 +71,17 @@ class TransformerLayer(Module):
     ):  # fmt: skip
         super().__init__()
         like = {"bias": bias, "device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout, batch_first=batch_first, **like
-        )
+        for name in self.attentions:
+            attention = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **like)
+            self.register_module(name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, **like)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, **like)
         self.norm_first = norm_first
-        for number in (1, 2):
+        numbers = range(1, len(self.attentions) + 2)
+        for number in numbers:
             self.register_module(f"norm{number}", LayerNorm(d_model, layer_norm_eps, **like))
-        for number in (1, 2):
+        for number in numbers:
             self.register_module(f"dropout{number}", Dropout(dropout))
         named = {"relu": relu, "gelu": gelu}
         if isinstance(activation, str) and activation not in named:
@@ -80,10 +95,12 @@ class TransformerLayer(Module):
             return x + dropout(part(norm(x)))
         return norm(x + dropout(part(x)))
 
-    def attend(self, x: Tensor, *masks: Any) -> Tensor:
-        """What the positions read in each other."""
+    def attend(self, name: str, x: Tensor, memory: Tensor | None, *masks: Any) -> Tensor:
+        """What attention `name` reads in `memory`, or where that is None in x itself."""
         mask, padding_mask, is_causal = masks
-        return self.self_attn(x, x, x, padding_mask, False, mask, is_causal=is_causal)[0]
+        memory = x if memory is None else memory
+        attention = getattr(self, name)
+        return attention(x, memory, memory, padding_mask, False, mask, is_causal=is_causal)[0]
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The same small network for each position."""
@@ -96,13 +113,34 @@ class TransformerEncoderLayer(TransformerLayer):
     Shapes and masks as of MultiheadAttention, dtype and shape of the result as of `src`.
     """
 
+    attentions = ("self_attn",)
+
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
         masks = src_mask, src_key_padding_mask, is_causal
-        x = self.add(1, src, lambda x: self.attend(x, *masks))
+        x = self.add(1, src, lambda x: self.attend("self_attn", x, None, *masks))
         return self.add(2, x, self.feed_forward)
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """As the encoder's layer; between its parts each position also reads `memory`, what an encoder
+    made of another sequence."""
+
+    attentions = ("self_attn", "multihead_attn")
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        memory_masks = memory_mask, memory_key_padding_mask, memory_is_causal
+        x = self.add(1, tgt, lambda x: self.attend("self_attn", x, None, *masks))
+        x = self.add(2, x, lambda x: self.attend("multihead_attn", x, memory, *memory_masks))
+        return self.add(3, x, self.feed_forward)
 
 
 def causal_mask(size: int, device=None, dtype=None) -> Tensor:
@@ -153,19 +191,111 @@ class TransformerEncoder(TransformerStack):
         return self.through(src, mask, src_key_padding_mask, is_causal_mask(mask, is_causal))
 
 
+class TransformerDecoder(TransformerStack):
+    """A stack of decoder layers, all of which read the same `memory`."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        tgt_is_causal = is_causal_mask(tgt_mask, tgt_is_causal)
+        return self.through(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+
+
+class Transformer(Module):
+    """An encoder reads `src`, a decoder writes after `tgt` while it looks at what was read.
+
+    The embeddings, the positions and the last layer, from d_model to words, are the caller's. The
+    sizes of src and tgt are [S, N, d_model] and [T, N, d_model], or the batch first.
+    """
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = relu, custom_encoder: Any = None,
+        custom_decoder: Any = None, layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device=None, dtype=None,
+    ):  # fmt: skip
+        super().__init__()
+        like = {"bias": bias, "device": device, "dtype": dtype}
+        options = dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first
+        kinds = (
+            (custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers),
+            (custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers),
+        )
+        made = []
+        for custom, stack, kind, number in kinds:
+            if custom is None:
+                layer = kind(d_model, nhead, *options, **like)
+                custom = stack(layer, number, LayerNorm(d_model, layer_norm_eps, **like))
+            made.append(custom)
+        self.encoder, self.decoder = made
+        for param in self.parameters():
+            if param.array.ndim > 1:
+                xavier_uniform_(param)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    generate_square_subsequent_mask = staticmethod(causal_mask)
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """What the decoder says, in the shape of `tgt`.
+
+        Raises:
+            RuntimeError: the numbers of sequences differ, or a size of features is not d_model.
+        """
+        batch = 0 if self.batch_first else 1
+        if src.array.ndim == 3 and src.array.shape[batch] != tgt.array.shape[batch]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        if src.array.shape[-1] != self.d_model or tgt.array.shape[-1] != self.d_model:
+            raise RuntimeError("the feature number of src and tgt must be equal to d_model")
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    x = randn(2, 5, 8)
-    layer = TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", 1e-3, True, False, False, dtype=float64)
-    print(layer.activation is gelu, layer.norm1.eps, layer.linear1.bias, layer.linear2.weight.dtype)
-    # -> True 0.001 None tinytorch.float64
-    print(layer(x.double()).shape)  # -> tinytorch.Size([2, 5, 8])
-    print([name for name in layer.state_dict() if "bias" in name])  # -> []
-    for activation in ("relu", Tensor.tanh):
-        layer = TransformerEncoderLayer(8, 2, 16, 0.0, activation)
-        print(layer(x).shape)  # -> tinytorch.Size([2, 5, 8])
-    try:
-        TransformerEncoderLayer(8, 2, activation="tanh")
-    except RuntimeError as error:
-        print(error)  # -> activation should be relu/gelu, not tanh
+    net = Transformer(16, 2, 2, 2, 32, dropout=0.0, batch_first=True)
+    src, tgt = randn(3, 6, 16), randn(3, 4, 16)
+    mask = Transformer.generate_square_subsequent_mask(4)
+    y = net(src, tgt, tgt_mask=mask)
+    print(y.shape, mask[0].tolist())  # -> tinytorch.Size([3, 4, 16]) [0.0, -inf, -inf, -inf]
+    print([name for name in net.state_dict()][:2], len(net.state_dict()))
+    # -> ['encoder.layers.0.self_attn.in_proj_weight', 'encoder.layers.0.self_attn.in_proj_bias'] 64
+
+    # The layers begin different from one another.
+    first, second = net.encoder.layers
+    print((first.linear1.weight == second.linear1.weight).all().item())  # -> False
+
+    # One word after the other gives what all at once give, because of the causal mask.
+    one_by_one = cat([net(src, tgt[:, :n], tgt_mask=mask[:n, :n])[:, -1:] for n in (1, 2, 3, 4)], 1)
+    print((y - one_by_one).abs().max().item() < 1e-5)  # -> True
+
+    # Encoder and decoder can be your own.
+    class Nothing(Module):
+        def forward(self, x, *args):
+            return x
+
+    half = Transformer(16, 2, custom_encoder=Nothing(), num_decoder_layers=1, batch_first=True)
+    print(half(src, tgt).shape)
+    # -> tinytorch.Size([3, 4, 16])
+    for other in (randn(2, 4, 16), randn(3, 4, 8)):
+        try:
+            net(src, other)
+        except RuntimeError as error:
+            print(error)
+    # -> the batch number of src and tgt must be equal
+    # -> the feature number of src and tgt must be equal to d_model

@@ -1,6 +1,6 @@
 """Step upsample08: Catalogue: Unfold and Fold
 
-The windows as columns (step conv02) and the additions of conv_input (step conv03) are useful by
+The windows as columns (step conv01) and the additions of conv_input (step conv02) are useful by
 themselves, for anything that works on patches of a picture: a Vision Transformer reads patches as
 words. PyTorch has them for pictures. Skim them: both are known.
 

@@ -9,7 +9,7 @@ divided by the size of the channels beside it:
 It has no parameters and no statistics of a batch, and the result hardly depends on them: networks
 since VGG leave it out. Those that came before it need it to load their weights.
 
-A window that slides over channels is `unfold` (step storage09) along dimension 1. Channels beyond
+A window that slides over channels is `unfold` (step storage06) along dimension 1. Channels beyond
 the border count as zeros, and as members of the mean. For an even size, one more of them is before
 c.
 

@@ -8,7 +8,7 @@ channels, and the sum over the input channels stands inside the brackets:
 So B d B' is computed once for each input channel and serves all output channels, and A' [...] A
 once for each output channel. Between them, each of the 36 places is a sum over channels, for each
 tile and each output: a matrix product [tiles, C] @ [C, O]. All 36 are one call of matmul. With 32
-to 64 channels this is a quarter of the multiplications of step conv02, in products of good size.
+to 64 channels this is a quarter of the multiplications of step conv01, in products of good size.
 
 How the numbers lie in memory decides whether the rest is cheap. With channels last, [height, width,
 N, C], the numbers of one place lie side by side, so each transform works on long rows. One
@@ -133,7 +133,7 @@ if __name__ == "__main__":
     import time
 
     def direct(x, w, bias=0):
-        """One product for each image, of the whole kernel, without padding (step conv02)."""
+        """One product for each image, of the whole kernel, without padding (step conv01)."""
         (n, c, height, width), o = x.shape, len(w)
         seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
         columns = seen.transpose(0, 1, 4, 5, 2, 3).reshape(n, c * 9, -1)

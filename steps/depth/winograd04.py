@@ -4,7 +4,7 @@ The tiles of 64 images of 32 x 26 x 26 are 36 numbers for 16 outputs of each cha
 into the products and 21 MB coming out. Each of the four transforms reads such an array and writes
 another. That is far more than a core's cache, so the processor waits for memory.
 
-Step conv10 had the same problem, and the answer is the same: a few images at a time. Their tiles
+Step conv09 had the same problem, and the answer is the same: a few images at a time. Their tiles
 are written and read again while they are in the cache, and the next block uses the same memory.
 Five images are a good block here; the time grows slowly on both sides.
 

@@ -2,9 +2,9 @@
 
 Tiles are not always faster. The transforms of a channel cost the same however many channels the
 products combine it with, so with few channels they cost more than is saved. With few tiles, the 36
-products have few rows. Compared with one product for the whole kernel (step conv02), the tiles of
+products have few rows. Compared with one product for the whole kernel (step conv01), the tiles of
 32 and 64 channels take about half the time, and those of 8 channels 0.8 to 0.9 of it. But the forms
-of steps conv11 to conv13 are faster than that product: for 8 channels, and for a single image of 16
+of steps conv10 to conv12 are faster than that product: for 8 channels, and for a single image of 16
 x 16, they are faster than the tiles too.
 
 The second limit is rounding. A tile adds and subtracts numbers that are larger than the result, so
@@ -171,7 +171,7 @@ if __name__ == "__main__":
     import time
 
     def direct(x, w):
-        """One product for each image, of the whole kernel (step conv02)."""
+        """One product for each image, of the whole kernel (step conv01)."""
         (n, c, height, width), o = x.shape, len(w)
         seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
         columns = seen.transpose(0, 1, 4, 5, 2, 3).reshape(n, c * 9, -1)

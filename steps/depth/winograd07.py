@@ -1,6 +1,6 @@
 """Step winograd07: Convolutions that choose Winograd's tiles
 
-The convolutions of step conv13 are resumed, and take the tiles of step winograd06 where these pay:
+The convolutions of step conv12 are resumed, and take the tiles of step winograd06 where these pay:
 kernels of 3 x 3 without stride, dilation and groups, float32, 32 to 64 channels. All others stay as
 they were; float64 too, where a program asks for precision.
 

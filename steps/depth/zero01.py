@@ -1,28 +1,16 @@
-"""Step zero01: ZeRO: the optimizer's state divided
+"""Step zero01: ZeroRedundancyOptimizer in the package's dress
 
-Data parallelism divides the samples, and everything else is there in every process: weights,
-gradients, and Adam's two moments. For a weight in float32 these are 4 + 4 + 8 bytes. The moments
-are half of it, they are equal in all processes, and each is needed in one place only: where its
-weight is moved.
-
-So let each process move a part of the weights, and keep the moments of this part:
-
-    gradients     averaged, in all processes                            all_reduce, as before
-    step          process r moves the weights that it owns, with Adam   1 / size of the moments
-    weights       sent by their owner to all others                     broadcast
-
-With mixed precision it is worth more: 2 + 2 bytes for weights and gradients in halves, and 12 for
-the float32 weights and the moments. On 64 processes these 16 bytes become 4.2.
-
-The parameters are divided whole, the largest first, each to the process that has least so far.
-Inside is an ordinary optimizer, which has only this process's parameters.
+Step 96a built ZeRO: each process moves a part of the weights, keeps the moments of this part, and
+sends the weights to all others. Here parameters are divided whole, the largest first, each to the
+process that has least so far, and groups of parameters are kept. Inside is an ordinary optimizer,
+which has only this process's parameters.
 
 The trap: processes with different gradients would each be right about their own part only, and
 nothing would tell. DistributedDataParallel has to come first.
 
 (This is stage 1 of the paper. Stages 2 and 3, in PyTorch's FSDP, divide gradients and weights too.)
 
-New: ZeroRedundancyOptimizer.
+Changed: ZeroRedundancyOptimizer.
 Try: leave out the broadcasts. Which parameters do the processes still agree on?
 """
 

@@ -110,7 +110,7 @@ def test_refused(call):
 
 
 def test_it_learns_to_reverse():
-    """The milestone of step transformer09, smaller: four digits, written backwards."""
+    """The milestone of step transformer07, smaller: four digits, written backwards."""
     tinytorch.manual_seed(0)
     words, places, head = nn.Embedding(7, 16), nn.Embedding(4, 16), nn.Linear(16, 7)
     body = nn.Transformer(16, 2, 1, 1, 32, 0.0, batch_first=True, norm_first=True)

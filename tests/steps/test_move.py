@@ -253,6 +253,17 @@ def test_there_and_back_between_the_roads_changes_nothing(two_roads):
     assert [p.name for p in after.keys() | before.keys() if after.get(p) != before.get(p)] == []
 
 
+def test_steps_of_a_run_move_on_by_one(two_roads):
+    """Each name is mapped once, also where the new name of one is the old name of the next."""
+    moved(two_roads, "12", "conv01", "13", "conv02")
+    _, text = moved(Curriculum(two_roads.root), "conv01", "conv02", "conv02", "conv03")
+    new = Curriculum(two_roads.root)
+    assert [str(step.number) for step in new.steps if step.run] == ["conv02", "conv03"]
+    assert [str(n) for n in new.modules[0].builders] == ["conv02", "conv03", "14a"]
+    assert "[step.conv02]\nfrom = 11\n" in text("steps/curriculum.toml")
+    assert '[step.14a]\nfrom = "conv03"\n' in text("steps/curriculum.toml")
+
+
 def test_a_whole_topic_becomes_the_range_of_its_names(two_roads):
     moves = Moves(two_roads, [("12", "conv01"), ("14a", "conv02"), ("14b", "pool01")])
     for old, new in {

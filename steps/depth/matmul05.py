@@ -8,8 +8,8 @@ function here is MatMul with such a question in front. Skim them:
     dot    [n] [n]                 outer  [n] [m] -> [n, m]: all products, no sum
 
 check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
-not on the function that was called: there a 2-d matmul calls mm. And matmul writes to a given
-tensor, `out`, as step inplace07 has shown it.
+not on the function that was called: there a 2-d matmul calls mm. And with_out lets matmul write to
+a given tensor, `out` (step inplace07).
 
 Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
 Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import into
+from tinytorch.autograd.inplace import with_out
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -148,7 +148,8 @@ def one_float_type(a: Any, b: Any) -> bool:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -158,8 +159,6 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
-    if out is not None:
-        return into(out, matmul(input, other))
     if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)

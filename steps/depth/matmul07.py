@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import in_place, with_out
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.state import state
@@ -159,7 +159,8 @@ def one_float_type(a: Any, b: Any) -> bool:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+@with_out
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -169,8 +170,6 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
-    if out is not None:
-        return into(out, matmul(input, other))
     if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)

@@ -532,14 +532,14 @@ if __name__ == "__main__":
     print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
     line, reason = absolute.compiled.log[0].split(".py:")
     print(reason.split(": ", 1)[1])
-    # -> the value of an element is needed while the function is traced
+    # -> the value of an element is needed while the function is traced, in `if x.sum() > 0:`
 
     strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
     try:
         strict(ones(2))
     except Unsupported as error:
         print("with fullgraph:", error)
-        # -> with fullgraph: ...: the value of an element is needed while the function is traced
+        # -> with fullgraph: ...: the value of an element is needed while the function is ...
 
     fixed = Compiled(Linear(2, 2))
     fixed(ones(1, 2))

@@ -4,7 +4,8 @@ Three more kinds of functions run in eager, the first two with a reason in the l
 
 1. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
    node: until now the counter goes up once, during the trace. The watch detects it right after
-   the trace, and puts the old value back (step compile16), so that eager counts each call once.
+   the trace, and puts the old value back (step compile16), so that eager counts each call once. The
+   log names the line: `place_of_change` finds the instruction that stores under that name.
    A cache is such a variable too, if the first call fills it. So the first time only this call runs
    in eager, and the next one is traced again. If that changes something, too, eager is for good.
 2. A call with an error, such as shapes that do not match. The trace fails too, but the user should
@@ -17,10 +18,11 @@ text, and with fullgraph=True the error is raised.
 
 PyTorch's name is torch.compiler.disable. It replays the side effects that it knows.
 
-New: SideEffect, disable, is_compiling. Changed: Compiled.made, Compiled.traced.
+New: SideEffect, place_of_change, disable, is_compiling. Changed: Compiled.made, Compiled.traced.
 Try: compile a function that appends to a list of the program. What does the log say?
 """
 
+import dis
 import functools
 import importlib
 import threading
@@ -44,7 +46,9 @@ from tinytorch.compiler.capture import (
     Captured,
     Output,
     Shown,
+    at_line,
     capture,
+    place_of,
     rebuilt,
     tracing_lock,
 )
@@ -255,6 +259,18 @@ def without_numbers(key: Any) -> Any:
     return None if type(key) in (int, float) else key
 
 
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -362,7 +378,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -386,7 +404,8 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                place = place_of_change(watch, reason) or place_of(self.function)
+                raise Break(f"{place}the function changes a variable of the program: {reason}")
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -476,9 +495,9 @@ if __name__ == "__main__":
     for _ in range(3):
         compiled(ones(1))
     print("counted:", model.calls)  # -> counted: 3
-    print(*(line[:53] for line in compiled.log), sep="\n")
-    # -> runs in eager this time: the function changes a varia
-    # -> runs in eager: the function changes a variable of the
+    print(*compiled.log, sep="\n")
+    # -> runs in eager this time: ...: the function changes a variable of the program: calls is ...
+    # -> runs in eager: ...: the function changes a variable of the program: calls is ...
 
     # A cache: the first call fills it, and the second one is compiled.
     positions = {}

@@ -18,6 +18,7 @@ New: FAILURES. Changed: Compiled.__call__, Entry.once.
 Try: take out `set_state`. Which line of the demo goes wrong?
 """
 
+import dis
 import functools
 import importlib
 import threading
@@ -41,7 +42,9 @@ from tinytorch.compiler.capture import (
     Captured,
     Output,
     Shown,
+    at_line,
     capture,
+    place_of,
     rebuilt,
     tracing_lock,
 )
@@ -264,6 +267,18 @@ def without_numbers(key: Any) -> Any:
     return None if type(key) in (int, float) else key
 
 
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -383,7 +398,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -408,7 +425,8 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                place = place_of_change(watch, reason) or place_of(self.function)
+                raise Break(f"{place}the function changes a variable of the program: {reason}")
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()

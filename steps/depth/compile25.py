@@ -24,6 +24,7 @@ Try: print(step.compiled.sources[-1]). Where are the twelve passes?
 """
 
 import ctypes
+import dis
 import functools
 import importlib
 import os
@@ -41,7 +42,15 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import (
+    Break,
+    Trace,
+    at_line,
+    capture,
+    place_of,
+    tracing_device,
+    tracing_lock,
+)
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
@@ -119,6 +128,18 @@ def without_numbers(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -265,7 +286,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -312,7 +335,8 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                place = place_of_change(watch, reason) or place_of(self.function)
+                raise Break(f"{place}the function changes a variable of the program: {reason}")
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()

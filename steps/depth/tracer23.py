@@ -14,7 +14,8 @@ asked:
 
     model.py:3: the value of an element is needed while the function is traced
 
-The line is in the traceback: `line_of_error` takes the last frame that is not in the package.
+The line is in the traceback: `at_line` takes the last frame that is not in the package, and quotes
+it where the file is there. A Break without such a frame gets the line where the function begins.
 
 The shape of a tensor is known in a trace, so `for row in x` can be traced, as can `len(x)`.
 
@@ -27,8 +28,8 @@ mends that.
 
 (PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
 
-New: ValueNeeded, Tracer.item, __bool__, refuse; needs_value, line_of_error. Changed: make_device,
-capture, trace_backward.
+New: ValueNeeded, Tracer.item, __bool__, refuse; needs_value, place_of, at_line.
+Changed: make_device, capture, trace_backward.
 Try: write into model.py: `while x.norm() > 1: x = x / 2`.
 """
 
@@ -36,6 +37,8 @@ import dataclasses
 import functools
 import importlib
 import itertools
+import linecache
+import re
 import sys
 import threading
 import types
@@ -1106,20 +1109,33 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
                     trace.lift(tensor)
                 try:
                     return finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
+                except (Break, Untraceable) as error:
+                    raise Break(at_line(str(error), error, function)) from error
         finally:
             trace.generator.set_state(stream)
 
 
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
+def place_of(function: Any) -> str:
+    """Where a function of the program begins: "model.py:3: "; "" for one of the package or of C."""
+    function = getattr(function, "forward", function)
+    code = getattr(function, "__code__", None)
+    if code is None or function.__module__.partition(".")[0] == "tinytorch":
+        return ""
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}: "
+
+
+def at_line(text: str, error: BaseException, function: Callable) -> str:
+    """`text` with the line of the program, not of the package, where an error came up:
+    "model.py:12: ..., in `y = x.item()`". Else with the line where `function` begins."""
+    place, quoted, step = place_of(function), "", error.__traceback__
     while step is not None:
+        name = step.tb_frame.f_code.co_filename
         if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+            place = f"{name.rpartition('/')[2]}:{step.tb_lineno}: "
+            quoted = linecache.getline(name, step.tb_lineno).strip()
         step = step.tb_next
-    return found
+    told = f"{place}{text}, in `{quoted}`" if quoted else place + text
+    return text if re.match(r"\S+:\d+: ", text) else told  # it may have its line already
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import gc
+import linecache
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -308,8 +310,8 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
                         trace.lift(tensor)
                 try:
                     captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
+                except (Break, Untraceable) as error:
+                    raise Break(at_line(str(error), error, function)) from error
         finally:
             trace.generator.set_state(stream)
             kept = release(trace)
@@ -336,14 +338,27 @@ def release(trace: Trace) -> int:
     return count
 
 
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
+def place_of(function: Any) -> str:
+    """Where a function of the program begins: "model.py:3: "; "" for one of the package or of C."""
+    function = getattr(function, "forward", function)
+    code = getattr(function, "__code__", None)
+    if code is None or function.__module__.partition(".")[0] == "tinytorch":
+        return ""
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}: "
+
+
+def at_line(text: str, error: BaseException, function: Callable) -> str:
+    """`text` with the line of the program, not of the package, where an error came up:
+    "model.py:12: ..., in `y = x.item()`". Else with the line where `function` begins."""
+    place, quoted, step = place_of(function), "", error.__traceback__
     while step is not None:
+        name = step.tb_frame.f_code.co_filename
         if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+            place = f"{name.rpartition('/')[2]}:{step.tb_lineno}: "
+            quoted = linecache.getline(name, step.tb_lineno).strip()
         step = step.tb_next
-    return found
+    told = f"{place}{text}, in `{quoted}`" if quoted else place + text
+    return text if re.match(r"\S+:\d+: ", text) else told  # it may have its line already
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:

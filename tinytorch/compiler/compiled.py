@@ -1,5 +1,6 @@
 """What stands for a compiled function: it picks the graph for a call, or makes one."""
 
+import dis
 import functools
 import os
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, capture, tracing_lock
+from tinytorch.compiler.capture import Break, at_line, capture, place_of, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import (
@@ -93,6 +94,18 @@ def without_numbers(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -243,7 +256,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -290,7 +305,8 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                place = place_of_change(watch, reason) or place_of(self.function)
+                raise Break(f"{place}the function changes a variable of the program: {reason}")
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()

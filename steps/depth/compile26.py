@@ -10,7 +10,8 @@ have to print it. An environment variable does it without a change of the progra
     recompiles      what was compiled, and why again
     graph_breaks    what runs in eager, and why
 
-The text goes to stderr, so the output of the program stays the same.
+The text goes to stderr, so the output of the program stays the same. Another word, say "graphs",
+would print nothing, so a warning names it.
 
 `reset` deletes all graphs, for a test or after a change that no guard detects. It has to find all
 compiled functions without keeping them alive, so a WeakSet holds them.
@@ -21,7 +22,7 @@ references, unless it asks for one: `weakref_slot=True`.
 
 PyTorch's variable is TORCH_LOGS.
 
-New: show, reset, all_compiled. Changed: Compiled.note prints.
+New: LOGS, show, reset, all_compiled. Changed: Compiled.note prints.
 Try: TINYTORCH_LOGS=graph,code python steps/depth/compile26.py
 """
 
@@ -57,7 +58,7 @@ from tinytorch.compiler.guards import (
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.step import compile_step
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import tensor
@@ -89,10 +90,17 @@ class SideEffect(Break):
     """The function has changed a variable of the program."""
 
 
+LOGS = ("graph", "code", "recompiles", "graph_breaks")
+
+
 def show(what: str, text: str) -> None:
-    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
-    "graph_breaks", with commas between them."""
-    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
+    """Prints on stderr what TINYTORCH_LOGS asks for: names out of LOGS, with commas between them.
+    Warns of other names."""
+    words = [word.strip() for word in os.environ.get("TINYTORCH_LOGS", "").split(",")]
+    for word in {*words} - {*LOGS, ""}:
+        known = ", ".join(LOGS)
+        warnings.warn(f"TINYTORCH_LOGS: {word} is unknown; known are {known}", stacklevel=2)
+    if what in words:
         print(text, file=sys.stderr)
 
 
@@ -179,6 +187,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -196,7 +205,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -253,17 +262,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note("graph_breaks", f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note("graph_breaks", f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -501,7 +517,8 @@ def reset() -> None:
     for compiled in list(all_compiled):
         for known in (compiled.entries, compiled.breaks, compiled.kinds, compiled.seldom):
             known.clear()
-        compiled.count, compiled.misses, compiled.full = 0, 0, False
+        compiled.limits.clear()
+        compiled.count, compiled.misses = 0, 0
 
 
 if __name__ == "__main__":
@@ -549,4 +566,12 @@ if __name__ == "__main__":
     many = compile(lambda x, n: x + n, dynamic=False)
     for n in range(9):
         many(ones(1), n)
-    print(many.compiled.log[-1])  # -> traced 8 times: other calls run in eager
+    print(many.compiled.log[-1])
+    # -> runs in eager: ...: traced 8 times: other kinds of calls run in eager
+
+    os.environ["TINYTORCH_LOGS"] = "graphs"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compile(broken)(ones(3))
+    print(told[0].message)
+    # -> TINYTORCH_LOGS: graphs is unknown; known are graph, code, recompiles, graph_breaks

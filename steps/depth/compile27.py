@@ -86,7 +86,7 @@ def explanation_of(compiled: Compiled) -> Explanation:
             steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
         values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
         guards = [f"{key} == {value!r}" for key, value in values]
-    breaks = list(compiled.breaks.values())
+    breaks = [*compiled.breaks.values(), *compiled.limits.values()]
     parts = [(type(x).__name__, explanation_of(part)) for x, part in compiled.parts.items()]
     return Explanation(len(entries), calls, nodes, steps, breaks, parts, guards, compiled.log)
 

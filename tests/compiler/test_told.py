@@ -104,3 +104,54 @@ def test_changed_variables_name_the_line():
     (text,) = f.compiled.breaks.values()
     line = Counting.forward.__code__.co_firstlineno + 1
     assert text.startswith(f"test_told.py:{line}: the function changes a variable of the program")
+
+
+def test_a_third_size_is_told():
+    f = compile(lambda x: x * 2)
+    for size in (1, 2, 12, 13):
+        f(tinytorch.ones(size))
+    explanation = explain(f)(tinytorch.ones(14))
+    assert explanation.graphs == 2 and len(explanation.breaks) == 1
+    assert explanation.breaks[0].startswith("test_told.py:")
+    assert "its graphs are for other sizes or numbers" in explanation.breaks[0]
+    assert sum("other sizes" in line for line in explanation.log) == 1
+
+
+def test_the_limit_is_told():
+    f = compile(lambda x, n: x * n, dynamic=False)
+    for n in range(12):
+        f(tinytorch.ones(1), n)
+    (text,) = explain(f)(tinytorch.ones(1), 13).breaks
+    assert text.startswith("test_told.py:") and "traced 8 times" in text
+    tinytorch.compiler.reset()
+    assert explain(f)(tinytorch.ones(1), 13).breaks == []
+
+
+def test_unknown_words_in_logs_are_told(monkeypatch, capsys):
+    monkeypatch.setenv("TINYTORCH_LOGS", "graphs, recompiles")
+    with pytest.warns(UserWarning, match="graphs is unknown; known are graph, code"):
+        compile(lambda x: x + 1)(tinytorch.ones(1))
+    assert "compiled in" in capsys.readouterr().err
+
+
+def test_explain_names_modules_by_their_paths():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
+    guards = explain(net)(tinytorch.ones(2, 3)).guards
+    assert {"0.in_features == 3", "1.0.out_features == 2", "training == True"} <= {*guards}
+
+    def loss(x):
+        return net(x).sum()
+
+    assert "net.1.0.out_features == 2" in explain(loss)(tinytorch.ones(2, 3)).guards
+
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+
+        def forward(self, x):
+            return self.head(x * x.sum().item())
+
+    explanation = explain(Parts())(tinytorch.ones(2, 3))
+    assert [name for name, _ in explanation.parts] == ["head Sequential"]
+    assert "calls: 0" not in str(explanation)

@@ -127,4 +127,5 @@ def reset() -> None:
     for compiled in list(all_compiled):
         for known in (compiled.entries, compiled.breaks, compiled.kinds, compiled.seldom):
             known.clear()
-        compiled.count, compiled.misses, compiled.full = 0, 0, False
+        compiled.limits.clear()
+        compiled.count, compiled.misses = 0, 0

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from tinytorch import nn
 from tinytorch.compiler import Unsupported, compile
 from tinytorch.compiler.capture import tracing_lock
 from tinytorch.compiler.compiled import Compiled
+from tinytorch.compiler.product_code import ProductKernel
 from tinytorch.ops.random import Generator
 
 
@@ -484,3 +486,17 @@ def test_parts_are_found_while_another_thread_runs_the_parts():
         assert not compiled.parts
     thread.join()
     assert list(compiled.parts) == [net[0]]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_mode_decides_whether_products_are_generated():
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU()), tinytorch.randn(64, 64)
+    for mode in (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        network = compile(model, mode=mode)
+        np.testing.assert_allclose(
+            network(x).numpy(force=True), model(x).numpy(force=True), 0, 1e-5
+        )
+        ((entry,),) = network.compiled.entries.values()
+        for program in (entry.forward, entry.backward):
+            products = any(isinstance(step, ProductKernel) for step in program.schedule)
+            assert products == str(mode).startswith("max-autotune"), mode

@@ -70,12 +70,17 @@ def example_of(node: Node) -> np.ndarray | None:
 
 
 def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+    graph: Graph | None,
+    backend: Any,
+    device: Device,
+    shared: Collection[int] = (),
+    autotune: bool = False,
 ) -> Callable[[list], list] | None:
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
+        autotune: generate products of matrices, too, which takes longer.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -89,7 +94,7 @@ def generate(
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
         try:
-            return compile_graph(graph, kind, device.xp, shared)
+            return compile_graph(graph, kind, device.xp, shared, autotune)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
@@ -157,6 +162,7 @@ class Compiled:
     backend: Any = "inductor"
     fullgraph: bool = False
     dynamic: bool | None = None
+    autotune: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     effects: set[tuple] = field(default_factory=set)
@@ -291,7 +297,9 @@ class Compiled:
         with tracing_lock:  # another thread may be in the loops of in_eager
             for module in parts_of(found, whole):
                 if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    part = Compiled(
+                        module.forward, self.backend, False, self.dynamic, self.autotune
+                    )
                     self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
@@ -348,7 +356,8 @@ class Compiled:
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+            autotune = (self.autotune,) * 2
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ()), autotune))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")

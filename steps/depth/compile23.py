@@ -33,8 +33,9 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, at_line, capture, place_of, tracing_lock
+from tinytorch.compiler.capture import Break, Captured, at_line, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import (
@@ -106,6 +107,20 @@ def generate(
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def programs_of(
+    captured: Captured, backend: Any, device: Device, autotune: bool
+) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()), (autotune,) * 2)
+        return graphs, list(programs)
 
 
 def without_numbers(key: Any) -> Any:
@@ -332,8 +347,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                place = place_of_change(watch, reason) or place_of(self.function)
-                raise Break(f"{place}the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -355,13 +371,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            autotune = (self.autotune,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ()), autotune))
+        _, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")

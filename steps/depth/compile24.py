@@ -28,25 +28,14 @@ import functools
 import importlib
 import threading
 import time
-import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import (
-    Break,
-    Trace,
-    at_line,
-    capture,
-    place_of,
-    tracing_device,
-    tracing_lock,
-)
+from tinytorch.compiler.capture import Break, Trace, at_line, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import (
@@ -57,10 +46,10 @@ from tinytorch.compiler.guards import (
     no_effects,
     objects_in,
 )
-from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.pipeline import generate, programs_of
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, line_of_the_program, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.device import cpu, device_of
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -82,42 +71,6 @@ class Unsupported(RuntimeError):
 
 class SideEffect(Break):
     """The function has changed a variable of the program."""
-
-
-def example_of(node: Node) -> np.ndarray | None:
-    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
-    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
-
-
-def generate(
-    graph: Graph | None,
-    backend: Any,
-    device: Device,
-    shared: Collection[int] = (),
-    autotune: bool = False,
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-        autotune: generate products of matrices, too, which takes longer.
-    """
-    as_device(None)  # in a new thread this silences NumPy
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [example_of(node) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    kind = "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared, autotune)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 def without_numbers(key: Any) -> Any:
@@ -344,8 +297,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                place = place_of_change(watch, reason) or place_of(self.function)
-                raise Break(f"{place}the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -367,13 +321,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            autotune = (self.autotune,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ()), autotune))
+        _, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")

@@ -42,7 +42,7 @@ class Explanation:
     Attributes:
         graphs: how many were made.
         calls: of the program's operations, in the last of them, forward.
-        nodes: operations on arrays in the last one, forward and backward.
+        nodes: operations on arrays that the last one has recorded, forward and backward.
         steps: what is left of them: kernels, and calls of the array library.
         breaks: why a call ran in eager, with the line of the program.
         parts: the modules that are compiled when the function runs in eager: (class, explanation).
@@ -79,8 +79,7 @@ def explanation_of(compiled: Compiled) -> Explanation:
     if entries:
         last = entries[-1]
         calls = last.captured.calls
-        for graph in (last.captured.graph, last.captured.backward):
-            nodes += 0 if graph is None else len(graph.nodes)
+        nodes = len(last.captured.graph.nodes)
         for program in (last.forward, last.backward):
             schedule = getattr(program, "schedule", ())
             steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)

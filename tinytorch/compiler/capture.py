@@ -15,7 +15,6 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.border import divided
 from tinytorch.compiler.formulas import WHOLE, formulas
 from tinytorch.compiler.graph import Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import (
@@ -270,13 +269,12 @@ class Captured:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
         result: what the function returned; Output in place of each tensor that it made, and Given
             where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: forward and backward. Its inputs are the sources, and then the gradients of the
+            outputs `roots`. Its outputs are the tensors of the result (`count` of them), what was
+            written into sources, and the gradients of `wanted`.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        wanted: the numbers of the sources that get a gradient.
         calls: how many Functions the program called.
     """
 
@@ -285,7 +283,6 @@ class Captured:
     graph: Graph
     count: int
     written: list[int]
-    backward: Graph | None
     roots: list[int]
     wanted: list[int]
     calls: int
@@ -432,21 +429,15 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    inputs, outs = [source.node for source in sources], [*results, *writes]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+        inputs, outs = [*inputs, *grad_nodes], [*outs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outs), outs)
+    return Captured(sources, result, graph, len(outputs), written, roots, wanted, trace.calls)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:

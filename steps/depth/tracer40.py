@@ -24,22 +24,20 @@ times.
 
 (PyTorch: AOTAutograd's partitioner finds the minimum by a maximum-flow algorithm.)
 
-New: REDUCTIONS, in_memory. Changed: cheaper_again, partition.
+New: in_memory. Changed: cheaper_again, partition.
 Try: let the loop run once. What is kept of the chain?
 """
 
 import math
 from collections.abc import Iterable
 
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, without_dead_code
 from tinytorch.compiler.simplify import is_elementwise, memory_of
 
 # What it costs to compute one element again, in bytes; of other operations one byte.
 SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
     "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
 )
-
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
 
 def in_memory(nodes: Iterable[Node]) -> set[Node]:

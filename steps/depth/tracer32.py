@@ -429,9 +429,7 @@ if __name__ == "__main__":
     # Whole, as before: its backward is one node, and the bias is inside.
     tracing.formulas.clear()
     captured = tracing.capture(lambda *t: relu(conv2d(*t)), tensors, {}, tensors)
-    print(
-        *(x.op for graph in partition(captured.graph, 3, 1) for x in graph.nodes)
-    )
+    print(*(x.op for graph in partition(captured.graph, 3, 1) for x in graph.nodes))
     # -> call part constant maximum not_equal multiply call_backward part part part
 
     tracing.formulas.update(formulas)

@@ -16,8 +16,8 @@ its backward:
 already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
 and `record_outputs` makes the node the grad_fn of the results.
 
-Where a graph is divided into two (step tracer39), both are simplified already, so `generate` leaves
-that to its caller.
+`programs_of` has all passes in their order: simplify the graph of both directions, cut it in two
+(step tracer39), and generate a program for each.
 
 The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
 from the newest to the oldest, and refuses saved values that were written after the node. And the
@@ -26,7 +26,7 @@ silence_numpy turns them off.
 
 PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
 
-New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
+New: CompiledCall, programs_of. Changed: Entry has a backward, and run records it; generate.
 Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
 """
 
@@ -48,6 +48,7 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import FunctionMode, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     OWN,
@@ -218,6 +219,18 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -270,12 +283,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count, len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         return Entry(captured, *programs, places, seconds)
 

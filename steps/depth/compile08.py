@@ -46,6 +46,7 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     OWN,
@@ -319,6 +320,18 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -371,12 +384,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         return Entry(captured, *programs, places, seconds)
 

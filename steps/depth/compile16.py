@@ -23,8 +23,8 @@ Until now these notes served to compare; `restore` reads them in the other direc
 one is new: of a class, the watch has noted what code names, and a trace may set other attributes.
 
 One thing is left that a trace can ask and no guard repeats: a tensor's grad, the layout of its
-memory, the seed. They are asked of the package's own functions, so `listen` knows them by their
-code (ASKED).
+memory, the seed. So are numpy() and backward(), which no graph repeats either. They are asked of
+the package's own functions, so `listen` knows them by their code (ASKED).
 
 The trap is a dict: it may have lost one key and got another, and has the same length. So the keys
 that the notes know are collected first, and all others are removed.
@@ -62,6 +62,7 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     OWN,
@@ -111,11 +112,13 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
-MACHINERY = "importlib warnings numpy._core tinytorch.compiler.build tinytorch.kernels".split()
+MACHINERY = "importlib warnings numpy._core".split()
+MACHINERY += "tinytorch.compiler.build tinytorch.compiler.capture tinytorch.kernels".split()
 # Facts for which no guard looks at each call.
 ASKED = {
     **{Tensor.grad.fget.__code__: "a tensor's grad", initial_seed.__code__: "initial_seed()"},
     **{x.__wrapped__.__code__: f"{x.__name__}()" for x in (is_contiguous, stride)},
+    **{Tensor.numpy.__code__: "numpy()", Tensor.backward.__code__: "backward()"},
 }
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
@@ -351,15 +354,14 @@ class Watch:
 
     def restore(self) -> None:
         """Puts back what has changed: the function is going to run once more."""
-        known: dict[int, set] = {}
-        for container, key, _ in self.entries:
-            known.setdefault(id(container), set()).add(key)
+        known = {(id(container), key) for container, key, _ in self.entries}
         for container, size in self.sizes:
             if isinstance(container, list):
                 del container[size:]
             else:
-                for key in container.keys() - known.get(id(container), set()) - NOT_FOR_CALLS:
-                    del container[key]
+                for key in container.keys() - NOT_FOR_CALLS:
+                    if (id(container), key) not in known:
+                        del container[key]
         for container, key, value in self.entries:
             if isinstance(container, list):
                 container[key : key + 1] = [value]
@@ -703,6 +705,18 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -803,12 +817,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)

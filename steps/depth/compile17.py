@@ -13,11 +13,12 @@ two operations. After 19 calls in a row without a graph (PATIENCE), only one cal
 and 4 have no common divisor, so in a loop of 4 calls each of the four is searched for in turn.
 
 The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
-but is far slower than eager. So the log says when the limit is reached.
+but is far slower than eager. So `limited` writes to the log, once, why a call has no graph, and the
+line of the program that made the first such call.
 
 PyTorch: torch._dynamo.config.recompile_limit, which is 8 too.
 
-New: RECOMPILE_LIMIT, PATIENCE, Compiled.may_trace, Compiled.in_eager. Changed: Compiled.__call__,
+New: RECOMPILE_LIMIT, PATIENCE, Compiled.may_trace, limited, in_eager. Changed: Compiled.__call__,
 Compiled.made.
 Try: a limit of 20. Which lines of the demo change?
 """
@@ -39,6 +40,7 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     Break,
@@ -53,7 +55,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
@@ -242,6 +244,18 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 @dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
@@ -251,6 +265,7 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         making: held while a graph is made for this function, code included.
     """
@@ -262,7 +277,7 @@ class Compiled:
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     making: Any = field(default_factory=threading.RLock)
 
@@ -302,13 +317,18 @@ class Compiled:
 
     def may_trace(self, key: tuple) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         return True
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -366,12 +386,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
@@ -414,8 +429,11 @@ if __name__ == "__main__":
 
     print([add(x, n).item() for n in range(10)] == [float(n + 1) for n in range(10)])  # -> True
     print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 traced 8 times: other calls run in eager
+    # -> 8 runs in eager: ...: traced 8 times: other kinds of calls run in eager
     print(add(x, 3).item(), len(add.compiled.log))  # -> 4.0 9
+
+    broken = compile(lambda x: x if x.item() > 0 else -x)
+    print([broken(x).item() for _ in range(2)], len(broken.compiled.log))  # -> [1.0, 1.0] 1
 
     # Calls without a graph: after PATIENCE of them in a row, few look for one.
     for n in range(100, 122):

@@ -15,8 +15,8 @@ calls there are two rules:
 A call that differs in something else, such as its types, is compiled at once, and so is one whose
 graph no longer fits because a variable has changed (`reason`, step compile09).
 
-The trap: where all sizes come again, the third and the fourth get their graphs late. The program
-can say so: with dynamic=False each size is compiled at once.
+The trap: where all sizes come again, the third and the fourth get their graphs late. The log says
+it, and the program can say that it wants another: with dynamic=False each size is compiled at once.
 
 PyTorch's words are dynamic shapes. When a second size comes, it makes one graph for all sizes, with
 the sizes as variables. Ours are constants: each kernel, and each decision of the program on a
@@ -43,6 +43,7 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     Break,
@@ -57,7 +58,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
@@ -247,6 +248,18 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 def without_numbers(key: Any) -> Any:
     """The key of a call without its sizes, numbers and ids: calls that differ only in these have
     the same."""
@@ -266,6 +279,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         making: held while a graph is made for this function, code included.
     """
@@ -280,7 +294,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     making: Any = field(default_factory=threading.RLock)
 
@@ -320,16 +334,23 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -388,12 +409,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
@@ -433,6 +449,8 @@ if __name__ == "__main__":
         print(growing.compiled.count, "graphs for 12 sizes")
     # -> 8 graphs for 12 sizes
     # -> 2 graphs for 12 sizes
+    print(growing.compiled.log[2])
+    # -> runs in eager: ...: its graphs are for other sizes or numbers: another one after 3 calls
 
     # Batches of four sizes, which come again in each epoch.
     for function in (compile(double, dynamic=False), compile(double)):

@@ -4,7 +4,8 @@ Three more kinds of functions run in eager, the first two with a reason in the l
 
 1. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
    node: until now the counter goes up once, during the trace. The watch detects it right after
-   the trace, and puts the old value back (step compile16), so that eager counts each call once.
+   the trace, and puts the old value back (step compile16), so that eager counts each call once. The
+   log names the line: `place_of_change` finds the instruction that stores under that name.
    A cache is such a variable too, if the first call fills it. So the first time only this call runs
    in eager, and the next one is traced again. If that changes something, too, eager is for good.
 2. A call with an error, such as shapes that do not match. The trace fails too, but the user should
@@ -17,10 +18,11 @@ text, and with fullgraph=True the error is raised.
 
 PyTorch's name is torch.compiler.disable. It replays the side effects that it knows.
 
-New: SideEffect, disable, is_compiling. Changed: Compiled.made, Compiled.traced.
+New: SideEffect, place_of_change, disable, is_compiling. Changed: Compiled.made, Compiled.traced.
 Try: compile a function that appends to a list of the program. What does the log say?
 """
 
+import dis
 import functools
 import importlib
 import threading
@@ -38,12 +40,14 @@ from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     Break,
     Captured,
     Output,
     Shown,
+    at_line,
     capture,
     rebuilt,
     tracing_lock,
@@ -52,7 +56,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
@@ -247,12 +251,36 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 def without_numbers(key: Any) -> Any:
     """The key of a call without its sizes, numbers and ids: calls that differ only in these have
     the same."""
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 @dataclass(eq=False)
@@ -267,6 +295,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         making: held while a graph is made for this function, code included.
     """
@@ -282,7 +311,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     making: Any = field(default_factory=threading.RLock)
 
@@ -322,17 +351,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -362,7 +398,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -386,7 +424,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -406,12 +446,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
@@ -476,9 +511,9 @@ if __name__ == "__main__":
     for _ in range(3):
         compiled(ones(1))
     print("counted:", model.calls)  # -> counted: 3
-    print(*(line[:53] for line in compiled.log), sep="\n")
-    # -> runs in eager this time: the function changes a varia
-    # -> runs in eager: the function changes a variable of the
+    print(*compiled.log, sep="\n")
+    # -> runs in eager this time: ...: the function changes a variable of the program: calls is ...
+    # -> runs in eager: ...: the function changes a variable of the program: calls is ...
 
     # A cache: the first call fills it, and the second one is compiled.
     positions = {}

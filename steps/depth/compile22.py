@@ -29,6 +29,7 @@ Try: save a compiled network's state_dict. What has to be done before the plain 
 """
 
 import copy
+import dis
 import functools
 import importlib
 import threading
@@ -42,8 +43,9 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, capture, tracing_lock
+from tinytorch.compiler.capture import Break, Captured, at_line, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import (
@@ -56,7 +58,7 @@ from tinytorch.compiler.guards import (
 )
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import tensor
@@ -118,12 +120,36 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
+def programs_of(captured: Captured, backend: Any, device: Device) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()))
+        return graphs, list(programs)
+
+
 def without_numbers(key: Any) -> Any:
     """The key of a call without its sizes, numbers and ids: calls that differ only in these have
     the same."""
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -158,6 +184,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -175,7 +202,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -228,17 +255,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -270,7 +304,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -317,7 +353,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -339,12 +377,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")

@@ -1,28 +1,25 @@
-"""Step compile23: Compiling the update rule of an optimizer
+"""Step compile23: The argument mode: products of matrices in C
 
-Adam's update makes twelve passes over all parameters: each operation like `m *= beta1` reads and
-writes memory. One loop would read and write each element once. The demo counts both. But
-optimizer.step() is not a function of tensors: it counts steps, reads options, and writes.
+Step convcode13 generates C for products of matrices, and step program19 puts it into the program.
+For a small network this makes a training step faster than with BLAS. But the C compiler needs more
+time for the products than for all loops, and a program that makes ten steps never gets that back.
+So the program has to say it:
 
-Its update rule is such a function: `update_chunk` (step rules05) gets flat arrays and a dict of
-numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
-back. The loop that calls it stays in Python.
+    mode=None, "default"      the first call is short: BLAS computes the products
+    mode="max-autotune"       products in C, where step convcode13 found them to be faster
 
-Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
-would need a new graph each time. So they become a `Number` (step tracer22), a tracer for a Python
-number: an input of the graph, which takes the type of the array that it meets, as Python numbers
-do.
+`autotune` goes the same way as the backend: from compile() to Compiled, to its parts, to generate.
 
-The trap: with momentum, the first step has another formula (`if step == 1`), so the key contains
-whether it is the first step. And an update that depends on the value of an element cannot be
-traced: it runs as it is.
+The trap: the two modes round differently, since they add the terms of a product in another order.
 
-PyTorch can compile the step of an optimizer, too.
+PyTorch's "max-autotune" generates products of matrices, too, and measures which one is fastest. Its
+"reduce-overhead" records CUDA graphs, which are not here.
 
-New: CompiledUpdate.
-Try: print the graph of Adam's update. How many operations are there, how many kernels?
+New: Compiled.autotune. Changed: generate, Compiled.compile_parts, compiled; compile.
+Try: shrink the network to 8 numbers a layer. What is left of the difference?
 """
 
+import dis
 import functools
 import importlib
 import threading
@@ -36,10 +33,11 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, Captured, at_line, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import (
     Watch,
     call_key,
@@ -50,14 +48,14 @@ from tinytorch.compiler.guards import (
 )
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, cpu, device_of, silence_numpy
+from tinytorch.compiler.tracer import line_of_the_program, tracing
+from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
-from tinytorch.optim.flat import FlatOptimizer
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
@@ -81,12 +79,17 @@ def example_of(node: Node) -> np.ndarray | None:
 
 
 def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+    graph: Graph | None,
+    backend: Any,
+    device: Device,
+    shared: Collection[int] = (),
+    autotune: bool = False,
 ) -> Callable[[list], list] | None:
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
         shared: the numbers of outputs that may show the memory of others, as nothing writes there.
+        autotune: generate products of matrices, too, which takes longer.
     """
     silence_numpy()  # the caller's thread may be a new one
     if graph is None:
@@ -100,10 +103,24 @@ def generate(
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
         try:
-            return compile_graph(graph, kind, device.xp, shared)
+            return compile_graph(graph, kind, device.xp, shared, autotune)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def programs_of(
+    captured: Captured, backend: Any, device: Device, autotune: bool
+) -> tuple[tuple, list]:
+    """The graphs of forward and backward, and the programs for them: all passes, in their order."""
+    count = captured.count + len(captured.written)
+    graph = simplify(captured.graph)
+    graphs = partition(graph, len(captured.sources), count)
+    kept = range(count, len(graphs[0].outputs))
+    with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+        backends, devices = (backend,) * 2, (device,) * 2
+        programs = pool.map(generate, graphs, backends, devices, (kept, ()), (autotune,) * 2)
+        return graphs, list(programs)
 
 
 def without_numbers(key: Any) -> Any:
@@ -112,6 +129,18 @@ def without_numbers(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -146,6 +175,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -155,6 +185,7 @@ class Compiled:
     backend: Any = "inductor"
     fullgraph: bool = False
     dynamic: bool | None = None
+    autotune: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     effects: set[tuple] = field(default_factory=set)
@@ -163,7 +194,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -216,17 +247,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -258,7 +296,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -276,7 +316,9 @@ class Compiled:
         with tracing_lock:  # another thread may be in the loops of in_eager
             for module in parts_of(found, whole):
                 if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    part = Compiled(
+                        module.forward, self.backend, False, self.dynamic, self.autotune
+                    )
                     self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
@@ -305,7 +347,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -327,78 +371,11 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
-
-
-class CompiledUpdate:
-    """`update_chunk` of an optimizer as a graph that is run.
-
-    Attributes:
-        loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such graph: then the formula runs as it is.
-    """
-
-    def __init__(self, update: Callable):
-        self.update = update
-        self.loops: dict[tuple, Callable | None] = {}
-
-    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.size, p.dtype, g.dtype, first, str(options)
-        arrays = [p, g, *(state[name] for name in names)]
-        if key not in self.loops:
-            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
-        loop = self.loops[key]
-        if loop is None:
-            self.update(p, g, state, group)
-        else:
-            loop(arrays, state["step"], group["lr"])
-
-    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """A function that does the step, or None where the formula has no graph."""
-        graph, written = self.traced(arrays, names, step, group)
-        if graph is None:
-            return None
-        program = generate(graph, "inductor", cpu)
-
-        def loop(arrays: list, *numbers: float) -> None:
-            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
-            for number, value in zip(written, values, strict=True):
-                arrays[number][...] = value
-
-        return loop
-
-    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
-        """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(device_of(arrays[0]))
-        with tracing_lock, trace:
-            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
-            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
-            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
-            p, g, *states = tracers
-            count, lr = map(Number, numbers, inputs[-2:])
-            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
-            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
-            try:
-                self.update(p, g, state, {**group, "lr": lr})
-            except (Untraceable, TypeError):
-                return None, []
-            written = [number for number, tracer in enumerate(tracers) if tracer.version]
-            outputs = [tracers[number].node for number in written]
-        # The only question that a formula of the package asks is in the key: the first step?
-        nodes = [node for node in trace.nodes if node.op != "check"]
-        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
 
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -460,9 +437,10 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: nothing is tuned by
-            measuring, and there are no CUDA graphs. CuPy raises an error when cuBLAS is called
-            while a stream is being recorded, so that a graph could hold no product of matrices.
+        mode: "max-autotune": products of matrices on the CPU are generated, too; a first call takes
+            up to three times as long. "default", "reduce-overhead": BLAS computes them. There
+            are no CUDA graphs: CuPy raises an error when cuBLAS is called while a stream is being
+            recorded, so that a graph could hold no product of matrices.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -481,6 +459,7 @@ def compile(
     if disable:
         return model
     chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    chosen["autotune"] = mode is not None and mode.startswith("max-autotune")
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     compiled = Compiled(model, **chosen)
@@ -517,57 +496,30 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, compiled):
-        """The parameters after 20 steps, and the optimizer."""
-        manual_seed(0)
-        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
-        optimizer = make(params)
-        if compiled:
-            optimizer.update_chunk = CompiledUpdate(optimizer.update_chunk)
-        for number in range(20):
-            for param in params:
-                param.grad = param.detach() * 2 + 1
-            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            optimizer.step()
-        return params, optimizer.update_chunk
+    manual_seed(0)
+    model = Sequential(Linear(64, 256), ReLU(), Linear(256, 64))
+    x, results = randn(64, 64), []
+    for mode in ("default", "max-autotune"):
+        network = compile(model, mode=mode)
+        start = time.perf_counter()
+        results.append(network(x))
+        seconds = time.perf_counter() - start
+        ((entry,),) = network.compiled.entries.values()
+        steps = [getattr(step, "op", "") or step.name for step in entry.forward.schedule]
+        kinds = [step[:7] for step in steps if step.startswith(("matmul", "product"))]
+        print(f"{mode}: {kinds}, first call: {seconds:.2f} s")
+    # -> default: ['matmul', 'matmul'], first call: ... s
+    # -> max-autotune: ['product', 'product'], first call: ... s
+    print((results[0] - results[1]).abs().max().item() < 1e-5)  # -> True
 
-    # How many passes over the parameters are there, operation by operation, and as kernels?
-    graphs, plain = [], generate
+    class Net(Module):
+        def __init__(self):
+            super().__init__()
+            self.body = Sequential(Linear(64, 64), ReLU())
 
-    def generate(graph, *args):
-        graphs.append(simplify(graph))
-        return plain(graph, *args)
+        def forward(self, x):
+            return self.body(x) * x.sum().item()
 
-    trained(Adam, True)
-    fuse = importlib.import_module("tinytorch.compiler.fuse").fuse
-    passes = [sum(node.shape != () for node in graph.nodes) for graph in graphs]
-    print("passes:", passes, "kernels:", [len(fuse(graph)) for graph in graphs])
-    # -> passes: [12, 12] kernels: [1, 1]
-    generate = plain
-
-    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
-    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, False)
-        found, update = trained(make, True)
-        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "programs:", len(update.loops))
-    # -> as in eager: True programs: 2
-    # -> as in eager: True programs: 2
-
-    class Noisy(FlatOptimizer):
-        """An update that depends on a value cannot be traced. It runs as it is."""
-
-        def __init__(self, params):
-            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
-            super().__init__(params, options)
-
-        def state_names(self, group):
-            return []
-
-        def update_chunk(self, p, g, state, group):
-            p -= group["lr"] * g / float(abs(g).max())
-
-    expected, _ = trained(Noisy, False)
-    found, update = trained(Noisy, True)
-    print("in eager:", (expected[0] - found[0]).abs().max().item(), set(update.loops.values()))
-    # -> in eager: 0.0 {None}
+    network = compile(Net(), mode="max-autotune")
+    network(x)
+    print("parts:", [part.autotune for part in network.compiled.parts.values()])  # -> parts: [True]

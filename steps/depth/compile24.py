@@ -1,45 +1,41 @@
-"""Step compile24: compile(optimizer.step)
+"""Step compile24: Compiling the update rule of an optimizer
 
-With step compile23, a program would have to set update_chunk by hand. It should call compile with
-the step, as with any function:
+Adam's update makes twelve passes over all parameters: each operation like `m *= beta1` reads and
+writes memory. One loop would read and write each element once. The demo counts both. But
+optimizer.step() is not a function of tensors: it counts steps, reads options, and writes.
 
-    step = compile(optimizer.step)
+Its update rule is such a function: `update_chunk` (step rules05) gets flat arrays and a dict of
+numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
+back. The loop that calls it stays in Python.
 
-A bound method knows its object: `step.__self__` is the optimizer. So compile recognizes the step of
-an optimizer, and returns a function that sets the compiled update, calls the step, and removes the
-update again. optimizer.step() itself does not change, so hooks and schedulers work as before, and
-state_dict() contains nothing new.
+Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
+would need a new graph each time. So they become a `Number` (step tracer22), a tracer for a Python
+number: an input of the graph, which takes the type of the array that it meets, as Python numbers
+do.
 
-Python looks up an attribute in the instance before the class. So vars(optimizer)["update_chunk"]
-hides the method until it is removed.
+The trap: with momentum, the first step has another formula (`if step == 1`), so the key contains
+whether it is the first step. And an update that depends on the value of an element cannot be
+traced: it runs as it is.
 
-The trap: the step may raise an error. `finally` removes the update in any case.
+PyTorch can compile the step of an optimizer, too.
 
-An optimizer without update_chunk, such as LBFGS, has nothing to compile. Its step is returned as it
-is.
-
-PyTorch's form is torch.compile(optimizer.step).
-
-New: compile_step. Changed: compile.
-Try: a learning rate scheduler on a compiled step. Is the update compiled again when the rate
-changes?
+New: CompiledUpdate.
+Try: print the graph of Adam's update. How many operations are there, how many kernels?
 """
 
+import dis
 import functools
 import importlib
 import threading
 import time
-import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, Trace, at_line, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import (
@@ -50,18 +46,16 @@ from tinytorch.compiler.guards import (
     no_effects,
     objects_in,
 )
-from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.pipeline import generate, programs_of
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, cpu, device_of, silence_numpy
+from tinytorch.compiler.tracer import Number, Tracer, Untraceable, line_of_the_program, tracing
+from tinytorch.core.device import cpu, device_of
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
 from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
@@ -79,43 +73,24 @@ class SideEffect(Break):
     """The function has changed a variable of the program."""
 
 
-def example_of(node: Node) -> np.ndarray | None:
-    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
-    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
-
-
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    silence_numpy()  # the caller's thread may be a new one
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [example_of(node) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    kind = "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
-
-
 def without_numbers(key: Any) -> Any:
     """The key of a call without its sizes, numbers and ids: calls that differ only in these have
     the same."""
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -150,6 +125,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -159,6 +135,7 @@ class Compiled:
     backend: Any = "inductor"
     fullgraph: bool = False
     dynamic: bool | None = None
+    autotune: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     effects: set[tuple] = field(default_factory=set)
@@ -167,7 +144,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -220,17 +197,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -262,7 +246,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -280,7 +266,9 @@ class Compiled:
         with tracing_lock:  # another thread may be in the loops of in_eager
             for module in parts_of(found, whole):
                 if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    part = Compiled(
+                        module.forward, self.backend, False, self.dynamic, self.autotune
+                    )
                     self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
@@ -309,7 +297,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -331,12 +321,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
@@ -405,25 +390,6 @@ class CompiledUpdate:
         return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
 
 
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
-
-
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
 
 
@@ -473,7 +439,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: each size, and each Python number among the arguments, has a graph of its own: no
@@ -483,9 +449,10 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: nothing is tuned by
-            measuring, and there are no CUDA graphs. CuPy raises an error when cuBLAS is called
-            while a stream is being recorded, so that a graph could hold no product of matrices.
+        mode: "max-autotune": products of matrices on the CPU are generated, too; a first call takes
+            up to three times as long. "default", "reduce-overhead": BLAS computes them. There
+            are no CUDA graphs: CuPy raises an error when cuBLAS is called while a stream is being
+            recorded, so that a graph could hold no product of matrices.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -504,10 +471,9 @@ def compile(
     if disable:
         return model
     chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    chosen["autotune"] = mode is not None and mode.startswith("max-autotune")
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -542,35 +508,57 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
+    def trained(make, compiled):
+        """The parameters after 20 steps, and the optimizer."""
         manual_seed(0)
         params = [Parameter(randn(100, 7)), Parameter(randn(7))]
         optimizer = make(params)
-        step = wrap_step(optimizer.step)
+        if compiled:
+            optimizer.update_chunk = CompiledUpdate(optimizer.update_chunk)
         for number in range(20):
             for param in params:
                 param.grad = param.detach() * 2 + 1
             optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+            optimizer.step()
+        return params, optimizer.update_chunk
+
+    # How many passes over the parameters are there, operation by operation, and as kernels?
+    graphs, plain = [], generate
+
+    def generate(graph, *args):
+        graphs.append(simplify(graph))
+        return plain(graph, *args)
+
+    trained(Adam, True)
+    fuse = importlib.import_module("tinytorch.compiler.fuse").fuse
+    passes = [sum(node.shape != () for node in graph.nodes) for graph in graphs]
+    print("passes:", passes, "kernels:", [len(fuse(graph)) for graph in graphs])
+    # -> passes: [12, 12] kernels: [1, 1]
+    generate = plain
 
     SGD = importlib.import_module("tinytorch.optim.sgd").SGD
     for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
+        expected, _ = trained(make, False)
+        found, update = trained(make, True)
         worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+        print("as in eager:", worst < 1e-5, "programs:", len(update.loops))
+    # -> as in eager: True programs: 2
+    # -> as in eager: True programs: 2
 
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
+    class Noisy(FlatOptimizer):
+        """An update that depends on a value cannot be traced. It runs as it is."""
 
         def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
+            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
+            super().__init__(params, options)
 
-        def step(self, closure=None):
-            return "as it is"
+        def state_names(self, group):
+            return []
 
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is
+        def update_chunk(self, p, g, state, group):
+            p -= group["lr"] * g / float(abs(g).max())
+
+    expected, _ = trained(Noisy, False)
+    found, update = trained(Noisy, True)
+    print("in eager:", (expected[0] - found[0]).abs().max().item(), set(update.loops.values()))
+    # -> in eager: 0.0 {None}

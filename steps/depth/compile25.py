@@ -1,49 +1,44 @@
-"""Step compile25: One fused loop for all parameters
+"""Step compile25: compile(optimizer.step)
 
-Step compile24 makes a program for each size, so a network with ten shapes of weights waits for ten
-runs of the C compiler. And each result is a new array, which is then copied back.
+With step compile24, a program would have to set update_chunk by hand. It should call compile with
+the step, as with any function:
 
-The update treats each element alike, so its kernel is a single loop, which works for any length.
-`LoopOverAll` writes this kernel with a parameter n instead of a fixed size:
+    step = compile(optimizer.step)
 
-    void step(const float *in0, ..., float *out0, ..., int threads, long n)
+A bound method knows its object: `step.__self__` is the optimizer. So compile recognizes the step of
+an optimizer, and returns a function that sets the compiled update, calls the step, and removes the
+update again. optimizer.step() itself does not change, so hooks and schedulers work as before, and
+state_dict() contains nothing new.
 
-The arrays p, m and v are inputs and outputs at once. So C's `restrict`, the promise that arrays do
-not overlap, is left out. The loop is still right: in each round an element is read before it is
-written.
+Python looks up an attribute in the instance before the class. So vars(optimizer)["update_chunk"]
+hides the method until it is removed.
 
-If the update is not a single loop, or there is no C compiler, the step runs in NumPy as before.
+The trap: the step may raise an error. `finally` removes the update in any case.
 
-The trap: the kernel has its own order of inputs and outputs. `order` says which array belongs to
-each parameter of the C function.
+An optimizer without update_chunk, such as LBFGS, has nothing to compile. Its step is returned as it
+is.
 
-PyTorch calls such an optimizer fused; its foreach optimizers fuse across parameters.
+PyTorch's form is torch.compile(optimizer.step).
 
-New: LoopOverAll. Changed: CompiledUpdate.
-Try: print(step.compiled.sources[-1]). Where are the twelve passes?
+New: compile_step. Changed: compile.
+Try: a learning rate scheduler on a compiled step. Is the update compiled again when the rate
+changes?
 """
 
-import ctypes
+import dis
 import functools
 import importlib
-import os
-import tempfile
 import threading
 import time
-import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, Trace, at_line, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import (
     Watch,
@@ -53,14 +48,13 @@ from tinytorch.compiler.guards import (
     no_effects,
     objects_in,
 )
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.program import compile_graph, threads_now
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, cpu, device_of, silence_numpy
+from tinytorch.compiler.pipeline import generate, programs_of
+from tinytorch.compiler.tracer import Number, Tracer, Untraceable, line_of_the_program, tracing
+from tinytorch.core.device import cpu, device_of
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
 from tinytorch.optim.flat import FlatOptimizer
@@ -82,43 +76,24 @@ class SideEffect(Break):
     """The function has changed a variable of the program."""
 
 
-def example_of(node: Node) -> np.ndarray | None:
-    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
-    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
-
-
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    silence_numpy()  # the caller's thread may be a new one
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [example_of(node) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    kind = "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
-
-
 def without_numbers(key: Any) -> Any:
     """The key of a call without its sizes, numbers and ids: calls that differ only in these have
     the same."""
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -153,6 +128,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -162,6 +138,7 @@ class Compiled:
     backend: Any = "inductor"
     fullgraph: bool = False
     dynamic: bool | None = None
+    autotune: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     effects: set[tuple] = field(default_factory=set)
@@ -170,7 +147,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -223,17 +200,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note(f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note(f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -265,7 +249,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -283,7 +269,9 @@ class Compiled:
         with tracing_lock:  # another thread may be in the loops of in_eager
             for module in parts_of(found, whole):
                 if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    part = Compiled(
+                        module.forward, self.backend, False, self.dynamic, self.autotune
+                    )
                     self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
@@ -312,7 +300,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -334,85 +324,50 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        _, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
-class LoopOverAll(CFunction):
-    """A kernel for flat arrays of any length. It may write into what it reads: each element is read
-    before it is written, in the same round of the loop."""
-
-    def parameters(self) -> list[str]:
-        return [x.replace("*restrict ", "*") for x in super().parameters()] + ["long n"]
-
-    def loop(self, i: int) -> None:
-        self.open(
-            f"for (long {self.counters[i]} = 0; {self.counters[i]} < n; {self.counters[i]}++)"
-        )
-
-
 class CompiledUpdate:
-    """`update_chunk` of an optimizer as generated code.
+    """`update_chunk` of an optimizer as a graph that is run.
 
     Attributes:
         loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such loop: then the formula runs as it is.
-        sources: the generated files.
+            no such graph: then the formula runs as it is.
     """
 
     def __init__(self, update: Callable):
         self.update = update
         self.loops: dict[tuple, Callable | None] = {}
-        self.sources: list[str] = []
 
     def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         names = [name for name in state if name not in ("xp", "scratch", "step")]
         options = {name: x for name, x in group.items() if name not in ("params", "lr")}
         first = state["step"] == 1  # the first step of a momentum is another formula
-        key = type(p), p.dtype, g.dtype, first, str(options)
+        key = p.size, p.dtype, g.dtype, first, str(options)
         arrays = [p, g, *(state[name] for name in names)]
         if key not in self.loops:
             self.loops[key] = self.loop_for(arrays, names, state["step"], group)
         loop = self.loops[key]
-        if loop is None or not all(array.flags.c_contiguous for array in arrays):
+        if loop is None:
             self.update(p, g, state, group)
         else:
             loop(arrays, state["step"], group["lr"])
 
     def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """The generated function, or None where the formula is no single loop."""
+        """A function that does the step, or None where the formula has no graph."""
         graph, written = self.traced(arrays, names, step, group)
-        graph = None if graph is None else simplify(graph)
-        host = isinstance(arrays[0], np.ndarray)
-        kernels = fuse(graph) if graph is not None and host else []
-        if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
+        if graph is None:
             return None
-        (kernel,) = kernels
-        kernel.name = "step"
-        text = f"{comment_of(kernel)}void step({LoopOverAll(kernel).text()}"
-        self.sources.append(c_file(text))
-        try:
-            function = build(self.sources[-1], FLAGS).step
-        except CompilerError as error:
-            warnings.warn(f"{error}; the step runs in NumPy", stacklevel=4)
-            return None
-        places = {node: number for number, node in enumerate(graph.inputs)}
-        order = [places[node] for node in kernel.inputs]
-        order += [written[graph.outputs.index(node)] for node in kernel.outputs]
-        function.argtypes = [ctypes.c_void_p] * len(order) + [ctypes.c_int, ctypes.c_long]
+        program = generate(graph, "inductor", cpu)
 
         def loop(arrays: list, *numbers: float) -> None:
-            given = [*arrays, *(np.asarray(float(x)) for x in numbers)]
-            pointers = [given[number].__array_interface__["data"][0] for number in order]
-            function(*pointers, threads_now(), arrays[0].size)
+            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
+            for number, value in zip(written, values, strict=True):
+                arrays[number][...] = value
 
         return loop
 
@@ -516,9 +471,10 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: nothing is tuned by
-            measuring, and there are no CUDA graphs. CuPy raises an error when cuBLAS is called
-            while a stream is being recorded, so that a graph could hold no product of matrices.
+        mode: "max-autotune": products of matrices on the CPU are generated, too; a first call takes
+            up to three times as long. "default", "reduce-overhead": BLAS computes them. There
+            are no CUDA graphs: CuPy raises an error when cuBLAS is called while a stream is being
+            recorded, so that a graph could hold no product of matrices.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -537,6 +493,7 @@ def compile(
     if disable:
         return model
     chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    chosen["autotune"] = mode is not None and mode.startswith("max-autotune")
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
@@ -597,29 +554,13 @@ if __name__ == "__main__":
     # -> as in eager: True loops: 2
     # -> as in eager: True loops: 2
 
-    class Noisy(FlatOptimizer):
-        """An update that depends on a value cannot be traced. It runs as it is."""
+    class Own(Optimizer):
+        """Without update_chunk there is nothing to compile."""
 
         def __init__(self, params):
-            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
-            super().__init__(params, options)
+            super().__init__(params, {"lr": 0.1})
 
-        def state_names(self, group):
-            return []
+        def step(self, closure=None):
+            return "as it is"
 
-        def update_chunk(self, p, g, state, group):
-            p -= group["lr"] * g / float(abs(g).max())
-
-    expected, _ = trained(Noisy, lambda step: step)
-    found, step = trained(Noisy, compile)
-    print(
-        "in eager:", (expected[0] - found[0]).abs().max().item(), set(step.compiled.loops.values())
-    )
-    # -> in eager: 0.0 {None}
-
-    # Without a C compiler.
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
-        found, step = trained(lambda params: Adam(params, eps=1e-3), compile)
-        print(set(step.compiled.loops.values()), "warned:", len(caught))  # -> {None} warned: 2
+    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is

@@ -13,7 +13,7 @@ logaddexp of two equal infinities: inf - inf is nan, so equal operands have a ca
 COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
 fuse13 uses the costs to decide between computing it twice and storing it.
 
-New: DIVISIONS, COSTS, REDUCTIONS, and lines of the tables.
+New: DIVISIONS, COSTS, and lines of the tables.
 Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.
 """
 
@@ -41,7 +41,6 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
 KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
 
 # {f} is "f" in float32 and nothing in float64: expf and exp.
@@ -309,4 +308,4 @@ if __name__ == "__main__":
     # -> 65 True
     division = DIVISIONS["int"].format(t="int64_t", f="")
     print(division.count("static inline int64_t"))  # -> 2
-    print(COSTS["tanh"], COSTS["sqrt"], COSTS.get("add", 1), "sum" in REDUCTIONS)  # -> 20 4 1 True
+    print(COSTS["tanh"], COSTS["sqrt"], COSTS.get("add", 1))  # -> 20 4 1

@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
-from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node, perform
 
 
 class Group:

@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
-from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, perform
 
 
 @dataclasses.dataclass(frozen=True)

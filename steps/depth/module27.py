@@ -1,7 +1,7 @@
 """Step module27: Copies of a module; share_memory and compile
 
 Two parts of the package come later that do something to a whole module: memory that processes share
-(step processes01), and a compiler (steps tracer01 to compile28). A program calls both as methods of
+(step processes01), and a compiler (steps tracer01 to compile30). A program calls both as methods of
 the module, so the class must have them. Each is a few lines, as the work is done elsewhere:
 
     model.share_memory()      tensor.share_memory_() for each parameter and buffer

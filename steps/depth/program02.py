@@ -115,6 +115,7 @@ class Text:
 if __name__ == "__main__":
     import importlib
 
+    from tinytorch.compiler.border import partition
     from tinytorch.compiler.capture import capture
     from tinytorch.core.tensor import tensor
 
@@ -150,13 +151,14 @@ if __name__ == "__main__":
     x = tensor([[1.0, 2.0], [3.0, 4.0]])
     w = tensor([[0.5, -1.0], [1.0, 0.5], [0.25, 0.0]], requires_grad=True)
     captured = capture(f, (x, w), {}, [x, w])
-    text, forward = generated(captured.graph)
+    halves = partition(captured.graph, 2, 1)
+    text, forward = generated(halves[0])
     print(text.splitlines()[1])  # ->     a2 = a1.transpose((1, 0))
     print([line.strip() for line in text.splitlines() if "[" in line])
     # -> ['a5 = a4[:, ::2, ...]', 'a6 = a4[:, 1:2, ...]']
 
     result, *saved = forward(x.array, w.array)
-    _, backward = generated(captured.backward)
+    _, backward = generated(halves[1])
     f(x, w).backward()
     print(result, f(x, w).item())  # -> -0.98791283 -0.98791283
     print(abs(backward(*saved, np.float32(1)) - w.grad.array).max() < 1e-6)  # -> True

@@ -19,7 +19,7 @@ False for such a path, and `put` looks up the positions of the part (places_of) 
 
 PyTorch's operations have out= too, and its compiler plans memory for them.
 
-New: REDUCTIONS, WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
+New: WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
 Try: let `size` in the demo be 100, then a million. Where is the gain larger, and why?
 """
 
@@ -29,18 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import OPERATIONS, Node, places_of
+from tinytorch.compiler.graph import OPERATIONS, REDUCTIONS, Node, places_of
 from tinytorch.ops.erf import erf_of
 
-# NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
-REDUCTIONS = {
-    "sum": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "max": np.maximum.reduce,
-    "min": np.minimum.reduce,
-    "all": np.logical_and.reduce,
-    "any": np.logical_or.reduce,
-}
 # Functions that write into `out`, beside the element-wise ones and the reductions.
 WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
 
@@ -132,8 +123,9 @@ class Text:
         if op == "random":
             numbers = ", ".join(map(self.of, args[2:]))
             return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        if op in REDUCTIONS and xp is np:
-            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), node, out)
+        if xp is np and (repeated := REDUCTIONS.get(op)):
+            # NumPy's reductions are methods of these; np.sum has to find them, which takes time.
+            return self.call(self.named(f"{op}_of", getattr(np, repeated).reduce), node, out)
         if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
             op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
         function = self.special.get(op) or getattr(xp, op)

@@ -15,6 +15,9 @@ The bias and a ReLU behind the convolution are a loop of their own, one over the
 A product reads the arrays behind its views, so a transposition that only products used is not
 needed any more: `in_c` leaves it out, and with it a line of Python in each run.
 
+A product costs the C compiler more time than all loops around it. So it is generated only where the
+caller asks for it.
+
 The trap: two layers with the same sizes share a function and its name, but not their scratch
 memory. Its names have the number of the node.
 
@@ -407,15 +410,16 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
 
 
-def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
-    """The steps with generated C in place of convolutions and products, and without the views that
-    only these have used."""
+def in_c(graph: Graph, steps: Sequence[Node | Kernel], products: bool) -> list[Node | Kernel]:
+    """The steps with generated C in place of convolutions and, where asked for, of products, and
+    without the views that only these have used."""
     show, found = Fuser(graph).show, []
     for i, step in enumerate(steps):
         kernel = None
         if isinstance(step, Node):
             kernel = convolution_kernel(step, f"convolution{i}")
-            kernel = kernel or product_kernel(step, f"product{i}", show)
+            if kernel is None and products:
+                kernel = product_kernel(step, f"product{i}", show)
         found.append(kernel or step)
     kept, read = [], set(graph.outputs)
     for step in reversed(found):
@@ -426,7 +430,11 @@ def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 
 
 def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+    graph: Graph,
+    backend: str = "c",
+    xp: Any = np,
+    shared: Collection[int] = (),
+    products: bool = True,
 ) -> Program:
     """A program that gives what the graph gives.
 
@@ -435,13 +443,15 @@ def compile_graph(
             array library; "numpy": calls of the array library only.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
+        products: generate C for products of matrices. Otherwise the array library computes them:
+            the steps are a little slower, and compiled in a third of the time.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
     if backend == "c":
-        steps = in_c(graph, steps)
+        steps = in_c(graph, steps, products)
     return Program(graph, soon(steps), xp, shared)
 
 
@@ -496,3 +506,6 @@ if __name__ == "__main__":
     program = compile_graph(simplify(capture(g, (x, w), {}, [x, w]).graph))
     print([step.name for step in program.schedule])  # -> ['product1', 'k0']
     print(abs(program([x.array, w.array])[0] - g(x, w).array).max() < 1e-3)  # -> True
+    program = compile_graph(simplify(capture(g, (x, w), {}, [x, w]).graph), products=False)
+    print([getattr(step, "op", "k0") for step in program.schedule])
+    # -> ['transpose', 'matmul', 'k0']

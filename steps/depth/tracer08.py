@@ -11,6 +11,9 @@ which library computes them, so the same text serves NumPy and CuPy. Now it serv
 which records what it computes. The demo sends 20 operations of the package through it, and none of
 them had to be changed.
 
+NumPy's reductions are methods of its element-wise functions: np.add.reduce is the sum. The table
+REDUCTIONS says which is whose; later steps, and other modules, ask it what is a reduction.
+
 An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run. It
 becomes the node "constant", which holds the array. A printed graph shows only its shape,
 `constant(array[2, 3])`, or its value where it has one element, `constant(1.0)`.
@@ -23,8 +26,8 @@ a formula's write into it would not be recorded. Functions that make arrays must
 
 (PyTorch's make_fx traces through its dispatcher, one level below its operations, in the same way.)
 
-New: constant, MAKERS, LIKE, TracedModule.full_like, refuse, make_device, tracing_device,
-Tracer.base, TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
+New: REDUCTIONS, constant, MAKERS, LIKE, TracedModule.full_like, refuse, make_device,
+tracing_device, Tracer.base, TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
 Try: print the graph of gelu. Most of its 19 nodes compute one error function: find the polynomial
 of tinytorch/ops/erf.py. (Step tracer27 makes it one node.)
 """
@@ -53,6 +56,11 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
 
 
 class Node:
@@ -466,11 +474,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")

@@ -58,6 +58,11 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
+
+
 class Node:
     """One operation: its name, its arguments, and what its result is like.
 
@@ -508,11 +513,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")

@@ -12,13 +12,13 @@ backward uses is computed in the backward, and is not kept. The first graph of t
 ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
 derivative; and the input x, saved for the gradient of w.
 
-To find the two halves, `divided` uses without_dead_code twice. The nodes on which the result
-depends are the forward. Of the other nodes, those on which the gradients depend are the backward.
-The saved values are the arguments of the second half that the first half makes.
+The pass `partition` cuts what capture gives; it uses without_dead_code twice. The nodes on
+which the result depends are the forward. Of the other nodes, those on which the gradients depend
+are the backward. The saved values are the arguments of the second half that the first half makes.
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
 
-New: divided. Changed: finish, Captured.
+New: partition.
 Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
 """
 
@@ -51,6 +51,11 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
 
 
 class Node:
@@ -503,11 +508,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
@@ -723,15 +727,13 @@ class Captured:
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what the backward needs of it.
-        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
-            where nothing requires a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        graph: forward and backward. Its last input is the gradient of the result. Its outputs are
+            the result, and the gradients of `wanted`.
+        wanted: the numbers of the sources that get a gradient.
     """
 
     sources: list[Source]
     graph: Graph
-    backward: Graph | None
     wanted: list[int]
 
 
@@ -752,32 +754,28 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    results = [result.array.node]
     wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
-    inputs, count, backward = [source.node for source in sources], len(results), None
+    inputs, outputs = [source.node for source in sources], [result.array.node]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, results)
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, backward, wanted)
+        inputs, outputs = [*inputs, *grad_nodes], [*outputs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outputs), outputs)
+    return Captured(sources, graph, wanted)
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
@@ -813,7 +811,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 if __name__ == "__main__":
     x, w = tensor([1.0, 2.0]), tensor([0.1, 0.2], requires_grad=True)
     captured = capture(lambda: (x * w).tanh(), (), {}, [x, w])
-    for graph in (captured.graph, captured.backward):
+    for graph in partition(captured.graph, 2, 1):
         print(graph)
     # -> inputs: %0 float32[2], %1 float32[2]
     # -> %2 = multiply(%0, %1)  float32[2]  # Mul, ...
@@ -827,10 +825,10 @@ if __name__ == "__main__":
     # -> return %6
 
     # Both of them, one after the other.
-    def run(captured, gradient):
+    def run(captured, forward, backward, gradient):
         arrays = [source.array for source in captured.sources]
-        result, *saved = captured.graph.run(np, arrays)
-        return result, captured.backward.run(np, [*saved, gradient])
+        result, *saved = forward.run(np, arrays)
+        return result, backward.run(np, [*saved, gradient])
 
     manual_seed(0)
     model = Sequential(Linear(4, 8), Tanh(), Linear(8, 3))
@@ -840,11 +838,12 @@ if __name__ == "__main__":
         return ((model(images) - target) ** 2).mean()
 
     captured = capture(loss, (), {}, [])
-    value, gradients = run(captured, np.ones((), np.float32))
+    forward, backward = partition(captured.graph, len(captured.sources), 1)
+    value, gradients = run(captured, forward, backward, np.ones((), np.float32))
     expected = grad(loss(), list(model.parameters()))
     same = [np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)]
     print(np.array_equal(value, loss().array), same)  # -> True [True, True, True, True]
-    print(captured.graph)
+    print(forward)
     # -> inputs: %0 float32[5, 4], %1 float32[8, 4], %2 float32[8], %3 float32[3, 8], ...
     # -> %6 = transpose(%1, (1, 0))  float32[4, 8]  # Addmm, ...
     # -> %7 = matmul(%0, %6)  float32[5, 8]  # Addmm, ...
@@ -861,7 +860,7 @@ if __name__ == "__main__":
 
     # It has superfluous nodes, such as the power of 1. Passes over graphs (step tracer34) remove
     # them.
-    print(captured.backward)
+    print(backward)
     # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
     # -> %5 = divide(%4, 15)  float32[]  # backward
     # -> %6 = broadcast_to(%5, (5, 3))  float32[5, 3]  # backward
@@ -880,9 +879,9 @@ if __name__ == "__main__":
     # -> %19 = matmul(%18, %3)  float32[8, 4]  # backward
     # -> %20 = sum(%17, axis=(0,), keepdims=False)  float32[8]  # backward
     # -> return %19, %20, %13, %14
-    print([str(node.shape) for node in captured.graph.outputs[1:]])
+    print([str(node.shape) for node in forward.outputs[1:]])
     # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
 
     # Nothing requires a gradient: there is no backward.
     with no_grad():
-        print(capture(loss, (), {}, []).backward)  # -> None
+        print(partition(capture(loss, (), {}, []).graph, 6, 1)[1])  # -> None

@@ -51,6 +51,11 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
+
+
 class Node:
     """One operation: its name, its arguments, and what its result is like.
 
@@ -586,11 +591,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
@@ -808,18 +812,15 @@ class Captured:
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what was written into sources, then
-            what the backward needs of it.
+        graph: forward and backward. Its last input is the gradient of the result. Its outputs are
+            the result, what was written into sources, and the gradients of `wanted`.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
-            where nothing requires a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        wanted: the numbers of the sources that get a gradient.
     """
 
     sources: list[Source]
     graph: Graph
     written: list[int]
-    backward: Graph | None
     wanted: list[int]
 
 
@@ -849,30 +850,27 @@ def finish(trace: Trace, result: Any) -> Captured:
     results = [result.array.node]
     writes = [sources[number].tracer.node for number in written]
     wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    inputs, outs = [source.node for source in sources], [*results, *writes]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, written, backward, wanted)
+        inputs, outs = [*inputs, *grad_nodes], [*outs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outs), outs)
+    return Captured(sources, graph, written, wanted)
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
@@ -940,5 +938,7 @@ if __name__ == "__main__":
 
     x.requires_grad_(True)
     both = capture(centered, (x,), {}, [x])
-    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
+    print(
+        [len(graph.outputs) for graph in partition(both.graph, len(both.sources), 2)]
+    )  # -> [2, 1]
     x.requires_grad_(False)

@@ -8,7 +8,7 @@ well, and that is a second node:
 
 The Called goes from the forward to the backward like any saved value; that is why the value of a
 "call" is not an array. Each call has a ctx of its own. So a call must not be computed a second time
-in the backward, nor be merged with an equal call. EFFECTS lists such operations, and `divided`
+in the backward, nor be merged with an equal call. EFFECTS lists such operations, and `partition`
 leaves them in the forward.
 
 Now that a whole Function works in both directions, it can be the answer wherever tracing fails:
@@ -23,7 +23,7 @@ show memory that no node knows; and a result whose shape depends on values, such
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 
 New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS.
-Changed: perform, TraceMode, Trace, Captured, finish, divided.
+Changed: perform, TraceMode, Trace, Captured, finish, partition.
 Try: print the inputs of the backward's first call_backward. Which of them is a Called?
 """
 
@@ -58,6 +58,11 @@ for (
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
 
 
 # Operations with an effect or an identity of their own: never removed twice, merged or moved.
@@ -640,11 +645,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
@@ -996,13 +1000,12 @@ class Captured:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
         result: what the function returned; Output in place of each tensor that it made, and Given
             where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: forward and backward. Its inputs are the sources, and then the gradients of the
+            outputs `roots`. Its outputs are the tensors of the result (`count` of them), what was
+            written into sources, and the gradients of `wanted`.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        wanted: the numbers of the sources that get a gradient.
         calls: how many Functions the program called.
     """
 
@@ -1011,7 +1014,6 @@ class Captured:
     graph: Graph
     count: int
     written: list[int]
-    backward: Graph | None
     roots: list[int]
     wanted: list[int]
     calls: int
@@ -1082,32 +1084,27 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    inputs, outs = [source.node for source in sources], [*results, *writes]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+        inputs, outs = [*inputs, *grad_nodes], [*outs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outs), outs)
+    return Captured(sources, result, graph, len(outputs), written, roots, wanted, trace.calls)
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
@@ -1159,14 +1156,15 @@ if __name__ == "__main__":
 
     # A convolution, which is whole by its declaration, and a cumsum, which cannot be traced.
     captured = capture(f, (), {}, [x])
-    print([node.op for node in captured.graph.nodes])
+    forward, backward = partition(captured.graph, len(captured.sources), 1)
+    print([node.op for node in forward.nodes])
     # -> ['call', 'part', 'call', 'part', 'sum', 'divide', 'multiply', 'sum']
-    print([node.op for node in captured.backward.nodes])
+    print([node.op for node in backward.nodes])
     # -> ['broadcast_to', 'multiply', 'call_backward', 'part', 'call_backward', 'part', 'part']
 
     arrays = [source.array for source in captured.sources]
-    value, *saved = captured.graph.run(np, arrays)
-    gradients = captured.backward.run(np, [*saved, np.ones((), "float32")])
+    value, *saved = forward.run(np, arrays)
+    gradients = backward.run(np, [*saved, np.ones((), "float32")])
     expected = grad(f(), list(layer.parameters()))
     print(np.array_equal(value, f().array))  # -> True
     print([np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)])

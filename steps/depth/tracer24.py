@@ -36,6 +36,8 @@ import dataclasses
 import functools
 import importlib
 import itertools
+import linecache
+import re
 import sys
 import threading
 import types
@@ -62,6 +64,11 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+# Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
+REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
+REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
 
 
 # Operations with an effect or an identity of their own: never removed twice, merged or moved.
@@ -724,11 +731,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
@@ -1112,13 +1118,12 @@ class Captured:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
         result: what the function returned; Output in place of each tensor that it made, and Given
             where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: forward and backward. Its inputs are the sources, and then the gradients of the
+            outputs `roots`. Its outputs are the tensors of the result (`count` of them), what was
+            written into sources, and the gradients of `wanted`.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        wanted: the numbers of the sources that get a gradient.
         calls: how many Functions the program called.
     """
 
@@ -1127,7 +1132,6 @@ class Captured:
     graph: Graph
     count: int
     written: list[int]
-    backward: Graph | None
     roots: list[int]
     wanted: list[int]
     calls: int
@@ -1151,20 +1155,33 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
                     trace.lift(tensor)
                 try:
                     return finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
+                except (Break, Untraceable) as error:
+                    raise Break(at_line(str(error), error, function)) from error
         finally:
             trace.generator.set_state(stream)
 
 
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
+def place_of(function: Any) -> str:
+    """Where a function of the program begins: "model.py:3: "; "" for one of the package or of C."""
+    function = getattr(function, "forward", function)
+    code = getattr(function, "__code__", None)
+    if code is None or function.__module__.partition(".")[0] == "tinytorch":
+        return ""
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}: "
+
+
+def at_line(text: str, error: BaseException, function: Callable) -> str:
+    """`text` with the line of the program, not of the package, where an error came up:
+    "model.py:12: ..., in `y = x.item()`". Else with the line where `function` begins."""
+    place, quoted, step = place_of(function), "", error.__traceback__
     while step is not None:
+        name = step.tb_frame.f_code.co_filename
         if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+            place = f"{name.rpartition('/')[2]}:{step.tb_lineno}: "
+            quoted = linecache.getline(name, step.tb_lineno).strip()
         step = step.tb_next
-    return found
+    told = f"{place}{text}, in `{quoted}`" if quoted else place + text
+    return text if re.match(r"\S+:\d+: ", text) else told  # it may have its line already
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1215,32 +1232,27 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    inputs, outs = [source.node for source in sources], [*results, *writes]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+        inputs, outs = [*inputs, *grad_nodes], [*outs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outs), outs)
+    return Captured(sources, result, graph, len(outputs), written, roots, wanted, trace.calls)
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):

@@ -26,13 +26,13 @@ Try: conv2d(x, w).sum() in place of the example, with w alone requiring a gradie
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.compiler.graph import EFFECTS, OPERATIONS, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import EFFECTS, OPERATIONS, Graph, without_dead_code
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
@@ -382,15 +382,16 @@ class PlainWeight(PlainBilinear):
         )
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
@@ -428,25 +429,27 @@ if __name__ == "__main__":
     # Whole, as before: its backward is one node, and the bias is inside.
     tracing.formulas.clear()
     captured = tracing.capture(lambda *t: relu(conv2d(*t)), tensors, {}, tensors)
-    print(*(x.op for g in (captured.graph, captured.backward) for x in g.nodes))
-    # -> call part maximum not_equal multiply call_backward part part part
+    print(*(x.op for graph in partition(captured.graph, 3, 1) for x in graph.nodes))
+    # -> call part constant maximum not_equal multiply call_backward part part part
 
     tracing.formulas.update(formulas)
     captured = tracing.capture(lambda *t: relu(conv2d(*t)), tensors, {}, tensors)
-    print(*lines(captured.graph), sep="\n")
+    forward, backward = partition(captured.graph, 3, 1)
+    print(*lines(forward), sep="\n")
     # -> %3 = convolve(%0, %1, Geometry)  float32[2, 4, 4, 4]
     # -> %4 = reshape(%2, (4, 1, 1))  float32[4, 1, 1]
     # -> %5 = add(%3, %4)  float32[2, 4, 4, 4]
-    # -> %6 = maximum(%5, 0.0)  float32[2, 4, 4, 4]
-    # -> %7 = not_equal(%6, 0)  bool[2, 4, 4, 4]
-    print(*(x.op for x in captured.backward.nodes))
-    # -> multiply convolve_input convolve_weight reshape sum sum
+    # -> %6 = constant(array[4, 4, 4])  float32[4, 4, 4]
+    # -> %7 = maximum(%5, %6)  float32[2, 4, 4, 4]
+    print(*(x.op for x in backward.nodes))
+    # -> not_equal multiply convolve_input convolve_weight reshape sum sum
 
     def same(function, *tensors):
         """Whether the graphs give eager's values and gradients."""
         captured = tracing.capture(function, tensors, {}, tensors)
-        value, *saved = captured.graph.run(np, [s.array for s in captured.sources])
-        gradients = captured.backward.run(np, [*saved, np.ones_like(value)])
+        forward, backward = partition(captured.graph, len(captured.sources), 1)
+        value, *saved = forward.run(np, [s.array for s in captured.sources])
+        gradients = backward.run(np, [*saved, np.ones_like(value)])
         result = function(*tensors)
         wanted = [captured.sources[number].tensor for number in captured.wanted]
         expected = grad(result, wanted, ones(result.shape, dtype=result.dtype))

@@ -27,7 +27,7 @@ Try: let neutral take x + 0.0 for x, as it takes x + -0.0. For which x is it wro
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,15 +100,16 @@ def neutral(node: Node) -> Node | None:
     return a if same and is_number(b, *neutral_numbers) else None
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
+    Constants are made again instead of being kept.
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
     behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):

@@ -20,20 +20,20 @@ needs too.
 A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
 kept, one byte per number, rather than computed from its random numbers, four bytes each.
 
-Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
-node.
+Forward and backward are simplified as one graph before `partition` cuts it, so that what both
+compute is one node.
 
 (PyTorch: AOTAutograd's min-cut partitioner. By hand: checkpointing, step checkpoint01.)
 
-New: SLOW, cheaper_again. Changed: divided.
+New: SLOW, cheaper_again. Changed: partition.
 Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
-from tinytorch.compiler.simplify import is_elementwise, simplify
+from tinytorch.compiler.simplify import is_elementwise
 
 # What it costs to compute one element again, in bytes; of other operations one byte.
 SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
@@ -63,18 +63,19 @@ def cheaper_again(nodes: Iterable[Node], forward: set[Node]) -> dict[Node, bool]
     return again
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph, simplified, as two. The forward gives its first `count` outputs, and then what the
-    backward needs; from that and `grads` the backward computes the others.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
     """
-    graph, behind = simplify(graph), set(grads)  # what is known only when the backward begins
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
+    behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
             behind.add(node)
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
     before = [node for node in graph.nodes if node not in behind]
     effects = [node for node in before if node.op in EFFECTS]
     in_forward = set(without_dead_code(before, [*outputs, *effects]))
@@ -101,6 +102,7 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.backward import grad
     from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.simplify import simplify
     from tinytorch.nn import functional as F
     from tinytorch.ops.creation import arange, ones
     from tinytorch.ops.random import manual_seed, rand
@@ -117,7 +119,7 @@ if __name__ == "__main__":
             return y.detach(), gradient
 
         whole = capture(both, (x, slope), {}, [x, slope]).graph
-        forward, backward = divided(whole, 1, whole.inputs[1:])
+        forward, backward = partition(simplify(whole), 1, 1)
         manual_seed(1)
         y, *kept = forward.run(np, [x.array])
         (gradient,) = backward.run(np, [*kept, slope.array])

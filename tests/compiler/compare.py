@@ -3,6 +3,7 @@
 import numpy as np
 
 import tinytorch as tt
+from tinytorch.compiler.border import partition
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import map_nodes, perform
 from tinytorch.compiler.simplify import simplify
@@ -33,13 +34,19 @@ def close(ours, theirs, what):
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=atol, err_msg=what)
 
 
+def halves(captured, change=simplify):
+    """The graphs of forward and backward; the second is None where nothing requires a gradient."""
+    count = captured.count + len(captured.written)
+    return partition(change(captured.graph), len(captured.sources), count)
+
+
 def compare(function, *args, uses=(), change=simplify, run=None):
     """Asserts that the graphs of `function` give what eager gives: results, random numbers, what
     is written in place, and the gradients of all tensors that require one.
 
     Args:
         uses: parameters and buffers.
-        change: applied to both graphs; without it they are simplified.
+        change: applied to the graph before it is cut; without it, it is simplified.
         run: (graph, arrays) -> list of arrays; by default Graph.run.
     Returns: what was captured.
     """
@@ -51,7 +58,8 @@ def compare(function, *args, uses=(), change=simplify, run=None):
         np.testing.assert_array_equal(x.array, array, "a trace changes nothing")
     sources = captured.sources
     tt.manual_seed(7)
-    found = run(change(captured.graph), [source.array.copy() for source in sources])
+    forward, backward = halves(captured, change)
+    found = run(forward, [source.array.copy() for source in sources])
     results, found = found[: captured.count], found[captured.count :]
     written = dict(zip(captured.written, found, strict=False))
     saved = found[len(written) :]
@@ -81,7 +89,7 @@ def compare(function, *args, uses=(), change=simplify, run=None):
     theirs = {id(x): grad for x, grad in zip(asked, theirs, strict=True) if grad is not None}
     assert [id(sources[n].tensor) for n in captured.wanted] == list(theirs)
     if theirs:
-        ours = run(change(captured.backward), [*saved, *grads])
+        ours = run(backward, [*saved, *grads])
         for grad, other in zip(ours, theirs.values(), strict=True):
             close(grad, other.array, "a gradient")
     return captured

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from tinytorch import nn
 from tinytorch.compiler import Unsupported, compile
 from tinytorch.compiler.capture import tracing_lock
 from tinytorch.compiler.compiled import Compiled
+from tinytorch.compiler.product_code import ProductKernel
 from tinytorch.ops.random import Generator
 
 
@@ -234,7 +236,7 @@ def test_explain_disable_and_reset():
 
     f = compile(lambda x: loose(x) * 2)
     explanation = tinytorch.compiler.explain(f)(tinytorch.ones(2))
-    assert explanation.graphs == 0 and explanation.breaks == ["loose is disabled"]
+    assert explanation.graphs == 0 and ": loose is disabled, in `f = " in explanation.breaks[0]
     g = tinytorch.compile(lambda x: (x * 2).sum())
     explanation = tinytorch.compiler.explain(g)(tinytorch.ones(2))
     assert explanation.graphs == 1 and explanation.calls == 2 and "graphs: 1" in str(explanation)
@@ -297,8 +299,9 @@ def test_the_parts_of_a_network_that_breaks_are_compiled():
     assert list(parts) == [model.first, *model.others] and {p.count for p in parts.values()} == {1}
     assert not any("forward" in vars(module) for module in model.modules())
     explanation = tinytorch.compiler.explain(compiled)(tinytorch.ones(4, 6))
-    assert [name for name, _ in explanation.parts] == ["Sequential"] * 3
-    assert str(explanation).count("compiled instead: Sequential") == 3
+    paths = ["first Sequential", "others.0 Sequential", "others.1 Sequential"]
+    assert [name for name, _ in explanation.parts] == paths
+    assert str(explanation).count("compiled instead: ") == 3
     with pytest.raises(Unsupported, match="test_compile.py:"):
         compile(model, fullgraph=True)(tinytorch.ones(4, 6))
 
@@ -483,3 +486,17 @@ def test_parts_are_found_while_another_thread_runs_the_parts():
         assert not compiled.parts
     thread.join()
     assert list(compiled.parts) == [net[0]]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_mode_decides_whether_products_are_generated():
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU()), tinytorch.randn(64, 64)
+    for mode in (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        network = compile(model, mode=mode)
+        np.testing.assert_allclose(
+            network(x).numpy(force=True), model(x).numpy(force=True), 0, 1e-5
+        )
+        ((entry,),) = network.compiled.entries.values()
+        for program in (entry.forward, entry.backward):
+            products = any(isinstance(step, ProductKernel) for step in program.schedule)
+            assert products == str(mode).startswith("max-autotune"), mode

@@ -181,7 +181,7 @@ def test_a_graph_stays_in_use_after_the_limit():
         model.n = n
         assert compiled(tinytorch.ones(1)).item() == 1 + n
     assert compiled.compiled.count == 8 and not compiled.compiled.breaks
-    assert compiled.compiled.log[-1] == "traced 8 times: other calls run in eager"
+    assert compiled.compiled.log[-1].endswith("traced 8 times: other kinds of calls run in eager")
 
 
 def test_checks_that_fail_now_and_then_do_not_end_a_graph():

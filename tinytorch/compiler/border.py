@@ -7,16 +7,15 @@ the lower price.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
-from tinytorch.compiler.simplify import is_elementwise, memory_of, simplify
+from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, without_dead_code
+from tinytorch.compiler.simplify import is_elementwise, memory_of
 
 # What it costs to compute one element again, in bytes; of other operations one byte.
 SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
     "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
 )
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
 
 def in_memory(nodes: Iterable[Node]) -> set[Node]:
@@ -56,18 +55,19 @@ def cheaper_again(
     return again
 
 
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph, simplified, as two. The forward gives its first `count` outputs, and then what the
-    backward needs; from that and `grads` the backward computes the others.
-
-    grads: those inputs of the graph that only the backward gets.
+def partition(graph: Graph, given: int, count: int) -> tuple[Graph, Graph | None]:
+    """One graph as two. The forward has the first `given` inputs, and gives the first `count`
+    outputs and then what the backward needs. From that and the other inputs, the gradients of
+    outputs, the backward computes the other outputs. It is None where there are no gradients.
     """
-    graph, behind = simplify(graph), set(grads)  # what is known only when the backward begins
+    inputs, grads = graph.inputs[:given], graph.inputs[given:]
+    if not grads:
+        return graph, None
+    behind = set(grads)  # what is known only when the backward begins
     for node in graph.nodes:
         if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
             behind.add(node)
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
     before = [node for node in graph.nodes if node not in behind]
     effects = [node for node in before if node.op in EFFECTS]
     in_forward = set(without_dead_code(before, [*outputs, *effects]))

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import gc
+import linecache
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +15,6 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.border import divided
 from tinytorch.compiler.formulas import WHOLE, formulas
 from tinytorch.compiler.graph import Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import (
@@ -268,13 +269,12 @@ class Captured:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
         result: what the function returned; Output in place of each tensor that it made, and Given
             where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: forward and backward. Its inputs are the sources, and then the gradients of the
+            outputs `roots`. Its outputs are the tensors of the result (`count` of them), what was
+            written into sources, and the gradients of `wanted`.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        wanted: the numbers of the sources that get a gradient.
         calls: how many Functions the program called.
     """
 
@@ -283,7 +283,6 @@ class Captured:
     graph: Graph
     count: int
     written: list[int]
-    backward: Graph | None
     roots: list[int]
     wanted: list[int]
     calls: int
@@ -308,8 +307,8 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
                         trace.lift(tensor)
                 try:
                     captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
+                except (Break, Untraceable) as error:
+                    raise Break(at_line(str(error), error, function)) from error
         finally:
             trace.generator.set_state(stream)
             kept = release(trace)
@@ -336,14 +335,27 @@ def release(trace: Trace) -> int:
     return count
 
 
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
+def place_of(function: Any) -> str:
+    """Where a function of the program begins: "model.py:3: "; "" for one of the package or of C."""
+    function = getattr(function, "forward", function)
+    code = getattr(function, "__code__", None)
+    if code is None or function.__module__.partition(".")[0] == "tinytorch":
+        return ""
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}: "
+
+
+def at_line(text: str, error: BaseException, function: Callable) -> str:
+    """`text` with the line of the program, not of the package, where an error came up:
+    "model.py:12: ..., in `y = x.item()`". Else with the line where `function` begins."""
+    place, quoted, step = place_of(function), "", error.__traceback__
     while step is not None:
+        name = step.tb_frame.f_code.co_filename
         if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+            place = f"{name.rpartition('/')[2]}:{step.tb_lineno}: "
+            quoted = linecache.getline(name, step.tb_lineno).strip()
         step = step.tb_next
-    return found
+    told = f"{place}{text}, in `{quoted}`" if quoted else place + text
+    return text if re.match(r"\S+:\d+: ", text) else told  # it may have its line already
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -417,21 +429,15 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    inputs, outs = [source.node for source in sources], [*results, *writes]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+        inputs, outs = [*inputs, *grad_nodes], [*outs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outs), outs)
+    return Captured(sources, result, graph, len(outputs), written, roots, wanted, trace.calls)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:

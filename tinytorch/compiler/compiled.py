@@ -1,6 +1,6 @@
 """What stands for a compiled function: it picks the graph for a call, or makes one."""
 
-import functools
+import dis
 import os
 import sys
 import threading
@@ -8,17 +8,13 @@ import time
 import warnings
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, capture, tracing_lock
+from tinytorch.compiler.capture import Break, at_line, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.graph import CheckFailed
 from tinytorch.compiler.guards import (
     Watch,
     call_key,
@@ -27,10 +23,9 @@ from tinytorch.compiler.guards import (
     no_effects,
     objects_in,
 )
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu, silence_numpy
+from tinytorch.compiler.pipeline import programs_of
+from tinytorch.compiler.tracer import line_of_the_program, tracing
+from tinytorch.core.device import cpu
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 
@@ -49,42 +44,18 @@ class SideEffect(Break):
     """The function has changed a variable of the program."""
 
 
+LOGS = ("graph", "code", "recompiles", "graph_breaks")
+
+
 def show(what: str, text: str) -> None:
-    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
-    "graph_breaks", with commas between them."""
-    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
+    """Prints on stderr what TINYTORCH_LOGS asks for: names out of LOGS, with commas between them.
+    Warns of other names."""
+    words = [word.strip() for word in os.environ.get("TINYTORCH_LOGS", "").split(",")]
+    for word in {*words} - {*LOGS, ""}:
+        known = ", ".join(LOGS)
+        warnings.warn(f"TINYTORCH_LOGS: {word} is unknown; known are {known}", stacklevel=2)
+    if what in words:
         print(text, file=sys.stderr)
-
-
-def example_of(node: Node) -> np.ndarray | None:
-    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
-    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
-
-
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    silence_numpy()  # the caller's thread may be a new one
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [example_of(node) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    kind = "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 def without_numbers(key: Any) -> Any:
@@ -93,6 +64,18 @@ def without_numbers(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(map(without_numbers, key))
     return None if type(key) in (int, float) else key
+
+
+def place_of_change(watch: Watch, reason: str) -> str:
+    """Where the program's code writes the global or attribute that `reason` names: "model.py:12: ";
+    "" where that is not found."""
+    stores = [
+        f"{code.co_filename.rpartition('/')[2]}:{each.positions.lineno}: "
+        for _, code, _ in watch.functions
+        for each in dis.get_instructions(code)
+        if each.opname in ("STORE_GLOBAL", "STORE_ATTR") and reason.startswith(f"{each.argval} is ")
+    ]
+    return stores[0] if stores else ""
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
@@ -127,6 +110,7 @@ class Compiled:
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
+        limits: why calls run in eager that could have a graph -> that, with the program's line.
         misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
@@ -136,6 +120,7 @@ class Compiled:
     backend: Any = "inductor"
     fullgraph: bool = False
     dynamic: bool | None = None
+    autotune: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     effects: set[tuple] = field(default_factory=set)
@@ -144,7 +129,7 @@ class Compiled:
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
+    limits: dict[str, str] = field(default_factory=dict)
     misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
@@ -201,17 +186,24 @@ class Compiled:
 
     def may_trace(self, key: tuple, reason: str | None) -> bool:
         """Whether to make a graph for a call that has none."""
-        if key in self.breaks or self.full:
+        if key in self.breaks:
             return False
         traced_in_vain = len(self.breaks.keys() | self.effects)
         if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
-            self.note("graph_breaks", f"traced {count} times: other calls run in eager")
-            self.full = True
-            return False
+            return self.limited(f"traced {count} times: other kinds of calls run in eager")
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
         self.seldom.append(key)
-        return self.seldom.count(key) >= OFTEN
+        return self.seldom.count(key) >= OFTEN or self.limited(
+            f"its graphs are for other sizes or numbers: another one after {OFTEN} calls"
+        )
+
+    def limited(self, reason: str) -> bool:
+        """Notes that a call is not traced, and where the program makes the first of its kind."""
+        if reason not in self.limits:
+            self.limits[reason] = f"{line_of_the_program()}: {reason}"
+            self.note("graph_breaks", f"runs in eager: {self.limits[reason]}")
+        return False
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -243,7 +235,9 @@ class Compiled:
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+            return self.refuse(
+                key, at_line(f"{type(error).__name__}: {error}", error, self.function)
+            )
         self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
@@ -261,7 +255,9 @@ class Compiled:
         with tracing_lock:  # another thread may be in the loops of in_eager
             for module in parts_of(found, whole):
                 if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    part = Compiled(
+                        module.forward, self.backend, False, self.dynamic, self.autotune
+                    )
                     self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
@@ -290,7 +286,9 @@ class Compiled:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
+                text = f"the function changes a variable of the program: {reason}"
+                text = place_of_change(watch, reason) + text
+                raise Break(at_line(text, Break(), self.function))
         except BaseException as error:  # the function is going to run in eager
             effect = isinstance(error, Break) and watch.changed()
             watch.restore()
@@ -312,12 +310,7 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graphs = captured.graph, captured.backward
-        simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
+        graphs, programs = programs_of(captured, self.backend, device, self.autotune)
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")

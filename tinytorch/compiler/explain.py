@@ -1,5 +1,6 @@
 """What compile() has made of a function, in numbers and words."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from tinytorch.compiler.compiled import Compiled
 from tinytorch.compiler.graph import VIEWS
 from tinytorch.compiler.guards import PLAIN
+from tinytorch.nn.module import Module
 
 
 @dataclass
@@ -16,7 +18,7 @@ class Explanation:
     Attributes:
         graphs: how many were made.
         calls: of the program's operations, in the last of them, forward.
-        nodes: operations on arrays in the last one, forward and backward.
+        nodes: operations on arrays that the last one has recorded, forward and backward.
         steps: what is left of them: kernels, and calls of the array library.
         breaks: why a call ran in eager, with the line of the program.
         parts: the modules that are compiled when the function runs in eager: (class, explanation).
@@ -36,7 +38,9 @@ class Explanation:
     def summary(self) -> list[str]:
         lines = [f"graphs: {self.graphs}", f"breaks: {len(self.breaks)}"]
         lines += [f"    {reason}" for reason in self.breaks]
-        lines.append(f"calls: {self.calls}, array operations: {self.nodes}, after: {self.steps}")
+        if self.graphs:
+            calls = f"calls: {self.calls}, array operations: {self.nodes}"
+            lines.append(f"{calls}, after: {self.steps}")
         for name, part in self.parts:
             lines += [f"compiled instead: {name}", *(f"    {line}" for line in part.summary())]
         return lines
@@ -45,23 +49,47 @@ class Explanation:
         return "\n".join([*self.summary(), "guards:", *(f"    {guard}" for guard in self.guards)])
 
 
+def names_of_modules(function: Any) -> dict[Module, str]:
+    """The paths of the modules that a function or module can see: "encoder.0"."""
+    whole = getattr(function, "__self__", function)
+    if isinstance(whole, Module):
+        roots = {"": whole}
+    elif inspect.isfunction(whole):
+        seen = inspect.getclosurevars(whole)
+        roots = {**seen.globals, **seen.nonlocals}
+    else:
+        roots = {}
+    return {
+        module: path
+        for name, root in roots.items()
+        if isinstance(root, Module)
+        for path, module in root.named_modules(prefix=name)
+    }
+
+
 def explanation_of(compiled: Compiled) -> Explanation:
     """What was made of a function until now."""
+    names = names_of_modules(compiled.function)
+    owners = {id(vars(module)): path for module, path in names.items()}
     entries = [entry for entries in compiled.entries.values() for entry in entries]
     nodes = steps = calls = 0
     guards: list[str] = []
     if entries:
         last = entries[-1]
         calls = last.captured.calls
-        for graph in (last.captured.graph, last.captured.backward):
-            nodes += 0 if graph is None else len(graph.nodes)
+        nodes = len(last.captured.graph.nodes)
         for program in (last.forward, last.backward):
             schedule = getattr(program, "schedule", ())
             steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
-        values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
-        guards = [f"{key} == {value!r}" for key, value in values]
-    breaks = list(compiled.breaks.values())
-    parts = [(type(x).__name__, explanation_of(part)) for x, part in compiled.parts.items()]
+        for container, key, value in last.watch.entries:
+            if isinstance(value, PLAIN):
+                owner = owners.get(id(container))
+                guards.append(f"{owner}.{key} == {value!r}" if owner else f"{key} == {value!r}")
+    breaks = [*compiled.breaks.values(), *compiled.limits.values()]
+    parts = [
+        (f"{names.get(module, '')} {type(module).__name__}".strip(), explanation_of(part))
+        for module, part in compiled.parts.items()
+    ]
     return Explanation(len(entries), calls, nodes, steps, breaks, parts, guards, compiled.log)
 
 

@@ -24,7 +24,6 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
 KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
 
 # {f} is "f" in float32 and nothing in float64: expf and exp.

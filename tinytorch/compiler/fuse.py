@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
-from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, perform
 from tinytorch.compiler.kernel import Kernel, build_kernel
 
 SHORT = 8  # elements of a loop that vectors do not help

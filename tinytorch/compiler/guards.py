@@ -51,11 +51,13 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
-MACHINERY = "importlib warnings numpy._core tinytorch.compiler.build tinytorch.kernels".split()
+MACHINERY = "importlib warnings numpy._core".split()
+MACHINERY += "tinytorch.compiler.build tinytorch.compiler.capture tinytorch.kernels".split()
 # Facts for which no guard looks at each call.
 ASKED = {
     **{Tensor.grad.fget.__code__: "a tensor's grad", initial_seed.__code__: "initial_seed()"},
     **{x.__wrapped__.__code__: f"{x.__name__}()" for x in (is_contiguous, stride)},
+    **{Tensor.numpy.__code__: "numpy()", Tensor.backward.__code__: "backward()"},
 }
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
@@ -291,15 +293,14 @@ class Watch:
 
     def restore(self) -> None:
         """Puts back what has changed: the function is going to run once more."""
-        known: dict[int, set] = {}
-        for container, key, _ in self.entries:
-            known.setdefault(id(container), set()).add(key)
+        known = {(id(container), key) for container, key, _ in self.entries}
         for container, size in self.sizes:
             if isinstance(container, list):
                 del container[size:]
             else:
-                for key in container.keys() - known.get(id(container), set()) - NOT_FOR_CALLS:
-                    del container[key]
+                for key in container.keys() - NOT_FOR_CALLS:
+                    if (id(container), key) not in known:
+                        del container[key]
         for container, key, value in self.entries:
             if isinstance(container, list):
                 container[key : key + 1] = [value]

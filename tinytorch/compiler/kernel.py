@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
-from tinytorch.compiler.expressions import COSTS, REDUCTIONS
-from tinytorch.compiler.graph import Node
+from tinytorch.compiler.expressions import COSTS
+from tinytorch.compiler.graph import REDUCTIONS, Node
 
 # A row's values are kept on the stack up to this size; longer rows go to an array.
 ROW_BYTES = 64 * 1024

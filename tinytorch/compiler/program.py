@@ -383,15 +383,16 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
 
 
-def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
-    """The steps with generated C in place of convolutions and products, and without the views that
-    only these have used."""
+def in_c(graph: Graph, steps: Sequence[Node | Kernel], products: bool) -> list[Node | Kernel]:
+    """The steps with generated C in place of convolutions and, where asked for, of products, and
+    without the views that only these have used."""
     show, found = Fuser(graph).show, []
     for i, step in enumerate(steps):
         kernel = None
         if isinstance(step, Node):
             kernel = convolution_kernel(step, f"convolution{i}")
-            kernel = kernel or product_kernel(step, f"product{i}", show)
+            if kernel is None and products:
+                kernel = product_kernel(step, f"product{i}", show)
         found.append(kernel or step)
     kept, read = [], set(graph.outputs)
     for step in reversed(found):
@@ -402,7 +403,11 @@ def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 
 
 def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+    graph: Graph,
+    backend: str = "c",
+    xp: Any = np,
+    shared: Collection[int] = (),
+    products: bool = True,
 ) -> Program:
     """A program that gives what the graph gives.
 
@@ -411,11 +416,13 @@ def compile_graph(
             array library; "numpy": calls of the array library only.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
+        products: generate C for products of matrices. Otherwise the array library computes them:
+            the steps are a little slower, and compiled in a third of the time.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
     if backend == "c":
-        steps = in_c(graph, steps)
+        steps = in_c(graph, steps, products)
     return Program(graph, soon(steps), xp, shared)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, like, perform
+from tinytorch.compiler.graph import REDUCTIONS, Node, like, perform
 from tinytorch.core.device import Backend, Device, register_backend
 from tinytorch.ops.random import Generator
 
@@ -418,11 +418,10 @@ class TracedUfunc:
         return given(traced(self.__name__, args, kwargs), out)
 
     def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
+        for op, repeated in REDUCTIONS.items():
+            if repeated == self.__name__:
+                return given(a.reduce(op, axis, keepdims, dtype), out)
+        raise Untraceable(f"{self.__name__}.reduce")
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")

@@ -1,8 +1,7 @@
 """Step activation05: gelu, the exact one
 
-Step 58b built gelu with tanh, since NumPy has no erf; step erf of the run elementwise
-(elementwise17) has made one. So here is PyTorch's default, x times the exact share of normal
-numbers below x:
+Step 58b built gelu with tanh, since NumPy has no erf. Step elementwise17 has made one, so here is
+PyTorch's default, x times the exact share of normal numbers below x:
 
     gelu(x) = x P(x)         P: the distribution function of the normal distribution
     dy/dx   = P(x) + x P'(x)     P(x) = (1 + erf(x / sqrt(2))) / 2

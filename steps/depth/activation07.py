@@ -1,9 +1,7 @@
-"""Step activation07: gelu: the approximation with tanh
+"""Step activation07: gelu by tanh in the package's dress
 
-Before erf was fast, programs used a formula with tanh for gelu, which is off by 0.0005 at most.
-GPT-2 was trained with it, so its weights need it: approximate="tanh".
-
-    gelu(x)  ~  x (1 + tanh(c (x + 0.044715 x^3))) / 2         c = sqrt(2 / pi)
+Step 58b built this formula, and step 60a made it one node. GPT-2 was trained with it, so its
+weights need it: approximate="tanh". It differs from the exact one by 0.0005 at most.
 
 It is one more pair of formulas, GeluActivation. (Activation.name removes the ending, so both appear
 as GeluBackward0 in the graph, as in PyTorch.)
@@ -11,7 +9,7 @@ as GeluBackward0 in the graph, as in PyTorch.)
 The trap: with the wrong one of the two a network works, but a little worse, and there is no error.
 Look at the configuration of the weights that you load.
 
-New: GeluActivation. Changed: gelu.
+Changed: gelu. New: GeluActivation.
 Try: approximate="sigmoid", x s(1.702 x), is a third formula. How far off is it?
 """
 

@@ -5,7 +5,7 @@ word i took from where. But step attention11 cannot return them: the single node
 keeps E and z, in blocks.
 
 need_weights returns them beside the result, as the mean over the heads, or of each head. For that
-the softmax is made as in step attention01, all L x S weights of it. This takes longer, and a
+the softmax is made as in step 57a, all L x S weights of it. This takes longer, and a
 network that is not looked at says need_weights=False.
 
 The demo trains a layer that has to find the next letter, in words in random order, and draws its

@@ -1,15 +1,14 @@
-"""Step distribution05: A draw with a gradient: the reparametrisation
+"""Step distribution05: A draw with a gradient: rsample
 
-The REINFORCE of step distribution01 works for any reward, but it is noisy: it learns from the
-reward of a draw, and not from how the reward would change with it. Where values are real numbers
-and the reward is differentiable, more is known. Write the draw as a function of the parameters,
-with the chance outside:
+REINFORCE (step distribution01) works for any reward, but it is noisy: it learns from the reward of
+a draw, and not from how the reward would change with it. Step 54b wrote a draw as a function of the
+parameters, with the chance outside:
 
     x = loc + scale * eps,   eps ~ N(0, 1):     dx/dloc = 1,   dx/dscale = eps
 
-That is the reparametrisation (Kingma and Welling, 2013; Rezende and others, 2014), on which the
-variational autoencoder rests. PyTorch calls it rsample; sample is the same without a gradient. A
-class cannot be drawn this way: an integer cannot change by a little.
+That is the reparametrisation (Kingma and Welling, 2013; Rezende and others, 2014). PyTorch calls it
+rsample; sample is the same without a gradient. A class cannot be drawn this way: an integer cannot
+change by a little.
 
 The demo estimates one gradient in both ways, from the same number of draws. The true value is
 known: the mean of x^2 is loc^2 + scale^2, so its derivative with respect to loc is 2 loc.
@@ -19,8 +18,8 @@ written out: far from the mean, exp is 0 and its logarithm -inf. log_prob is the
 density, not of a probability. It may be above 0, and the entropy below. A probability is that of
 an interval: cdf(b) - cdf(a), by the error function.
 
-Changed: Distribution draws and has a stddev. New: Normal, broadcast_all, positive.
-Moved: Categorical, to tinytorch/distributions/categorical.py.
+Changed: Distribution draws and has a stddev. New: Normal, broadcast_all, positive. Moved:
+Categorical, to tinytorch/distributions/categorical.py.
 Try: let rsample use self.scale.detach(), and read what is missing.
 """
 

@@ -1,13 +1,8 @@
-"""Step distribution08: A network that draws: the variational autoencoder
+"""Step distribution08: A network that draws, with finished distributions
 
-The autoencoder of step 54b turns an image into a few numbers, its code, and the code into the
-image again. Can it draw new ones? Take a code at random: the decoder gives a smudge. It was
-trained at 1,437 points of the plane of codes and nowhere in between.
-
-Two changes help (Kingma and Welling, 2013). The encoder returns a distribution, N(m, s^2), and the
-decoder gets a draw from it, so that a whole neighbourhood of m has to give the image. And a penalty
-on their distance (step distribution06) pulls the distributions towards N(0, 1): they cover the same
-region without gaps, and we know where to draw codes from.
+Step 54b built a variational autoencoder: the encoder returns a mean and a variance, the decoder
+gets a draw, and a penalty pulls the codes towards N(0, 1), so that each random code is the code of
+something. Here the encoder returns a Normal, and the draw is rsample (step distribution05).
 
     loss = -log p(x | code)                              how badly the image is redrawn
            + KL(N(m, s^2) || N(0, 1))                    (m^2 + s^2 - 1) / 2 - log s, each number
@@ -15,6 +10,8 @@ region without gaps, and we know where to draw codes from.
 The sum is an upper bound of -log p(x), the number of nats (1 nat is 1.44 bits) that it takes to
 transmit the image. The draw is `rsample` (step distribution05): code = m + s * noise, through which
 the gradient reaches m and s.
+
+The code has two numbers here, so that all digits fit on a map.
 
 The trap is a mean where a sum belongs. Both terms count for a whole image. With the mean over its
 64 pixels the penalty is 64 times as heavy, and the loss is smallest for a code that says nothing.

@@ -1,8 +1,7 @@
-"""Step joining03: Side by side: stack and unbind
+"""Step joining03: stack and unbind in the package's dress
 
-64 pictures of [8, 8] are to be a batch [64, 8, 8]. cat joins along a dimension that exists: it
-would give [512, 8]. Each picture needs a dimension of size 1 first, 64 calls of unsqueeze and 64
-nodes in the graph. And the way back, `for picture in batch`, fails: a tensor is not iterable yet.
+Step 56b built stack: tensors side by side along a new dimension. Here the way back is an operation
+too, and it makes a tensor iterable:
 
     stack     side by side, along a new dimension      gradient: unbound
     unbind    x[0], x[1], ... along a dimension        gradients: stacked

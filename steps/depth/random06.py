@@ -1,18 +1,11 @@
-"""Step random06: The state of a generator
+"""Step random06: The state of a generator in the package's dress
 
-A training run stops in the middle: power failure, the end of the night. It goes on tomorrow from
-saved weights. The random numbers do not: manual_seed starts the stream from its beginning, and the
-run sees the same shuffles and masks a second time. Drawing and discarding as many numbers as before
-is slow, and the count is not known.
-
-The place in the stream is a few numbers inside the source (two of 128 bits, in the PCG64 of NumPy).
-get_state is a bookmark: save it, return to it later with set_state, and the stream continues from
-there. It is a tensor of bytes, so that it can be saved in the file with the weights.
+Step 48c saved the state of the random numbers with a training, so that it goes on bit for bit. Here
+it is a tensor of bytes, which any file can hold. The source decides what the bytes mean: here they
+are NumPy's state as JSON text. So a state works only with the kind of source that made it, and
+cannot be exchanged with PyTorch.
 
     state = g.get_state()      a, b, c drawn      g.set_state(state)      a, b, c again
-
-The source decides what the bytes mean: here they are NumPy's state as JSON text. So a state works
-only with the kind of source that made it, and cannot be exchanged with PyTorch.
 
 The trap: the seed is not in the state. After set_state, initial_seed still returns the last seed
 that was set.

@@ -1,12 +1,8 @@
-"""Step reduce04: Sums of halves, in float32
+"""Step reduce04: Sums of halves in the package's dress: the mean
 
-float16 has 11 bits for its digits. From 2,048 on, the next number is 2,050, and 2,048 + 1 is
-rounded down to 2,048. So a sum of ones stops growing there:
-
-    4,096 ones in float16, column by column      2,048
-
-Halves are therefore added up as float32, and rounded once, at the end: `wide` converts. (A type of
-2 bytes that is not an integer is float16 or bfloat16.)
+Step 61f adds halves up as float32 and rounds once: in float16 a sum of ones stops at 2,048. Here
+`wide` converts for all reductions. (A type of 2 bytes that is not an integer is float16 or
+bfloat16.)
 
 The trap is where the mean divides. 60,000 + 60,000 is inf in float16, whose largest number is
 65,504, but the mean, 60,000, fits. So Mean.forward widens before it sums, and rounds after it has

@@ -1,10 +1,7 @@
-"""Step sorting03: topk: the k largest elements
+"""Step sorting03: topk along a dimension
 
-A network scores 1,000 classes, and its answer counts as right if the true class is among its five
-best. `sort` puts all 1,000 in order and gathers them, though only five are wanted. topk takes the
-first k indices of the order and gathers these alone:
-
-    topk(scores, 2)       values [2 largest of each row, falling]     indices [where they were]
+Step 59b built topk for one row. Here it takes a dimension, smallest elements too, and keeps one
+node: it takes the first k indices of the order and gathers these alone.
 
 ArgSort gets one more argument, k. What is not gathered gets the gradient zero: it was left out, as
 in a slice (step parts01).

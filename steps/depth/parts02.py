@@ -1,6 +1,6 @@
 """Step parts02: repeat
 
-Two samples are to start from the same row, and one of them is then changed. `expand` (step 69f)
+Two samples are to start from the same row, and one of them is then changed. `expand` (step 69e)
 repeats a row without a copy, and a write into one of them changes all. Here copies are needed, and
 `repeat` makes them.
 

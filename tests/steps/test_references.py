@@ -1,12 +1,17 @@
 """Words that name a step: they must name one that is there."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from steps.companion.curriculum import Curriculum
 from steps.companion.references import check_documents, check_references, dangling, prose
 
 from .conftest import step_text
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -59,3 +64,19 @@ def test_steps_package_and_documents(make):
         "notebooks/depth/gpu.ipynb, cell 0, line 2: speaks of step 77, which is not there",
         "notebooks/stage01.ipynb, cell 0, line 2: speaks of step 77, which is not there",
     ]
+
+
+def test_the_last_lines_of_the_road_name_the_runs_that_are_beside_them():
+    """In both directions. The runs of the compiler wait for the steps of their stage."""
+    curriculum = Curriculum(ROOT)
+    named, beside = set(), set()
+    for step in curriculum.steps:
+        if step.run:
+            continue
+        _, found, line = step.source.docstring.rpartition("\nIn depth: ")
+        if found:
+            named |= {(step.number, run) for run in re.findall(r"\b([a-z]+)\d\d\b", line)}
+    for run in curriculum.runs.values():
+        if run.stage.number != 17:
+            beside.add((run.beside, run.name))
+    assert {(str(number), run) for number, run in named ^ beside} == set()

@@ -28,7 +28,7 @@ from collections import namedtuple
 from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor, tensor_method
-from tinytorch.ops import arithmetic, extremes, reduction, shape  # noqa: F401  (methods)
+from tinytorch.ops import arithmetic, minmax, reduction, shape  # noqa: F401  (methods)
 from tinytorch.ops.gather import gather
 
 Pair = namedtuple("Pair", "values indices")

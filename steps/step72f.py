@@ -42,7 +42,7 @@ from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
-from tinytorch.ops import arithmetic, extremes, matmul, reduction  # noqa: F401  (methods)
+from tinytorch.ops import arithmetic, matmul, minmax, reduction  # noqa: F401  (methods)
 from tinytorch.ops.random import manual_seed, randn
 
 

@@ -35,10 +35,10 @@ import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randperm
 

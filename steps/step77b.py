@@ -36,12 +36,12 @@ import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.random import Generator, manual_seed, randint, randperm
+from tinytorch.ops.sampling import multinomial
 from tinytorch.optim.adam import AdamW
 from tinytorch.utils.data.collate import default_collate
 from tinytorch.utils.data.dataset import TensorDataset

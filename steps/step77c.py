@@ -35,8 +35,8 @@ import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import zeros
-from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.random import Generator, manual_seed, randint, randperm
+from tinytorch.ops.sampling import multinomial
 from tinytorch.utils.data.collate import default_collate
 
 

@@ -39,8 +39,8 @@ import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
-from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.random import Generator, randint, randperm
+from tinytorch.ops.sampling import multinomial
 from tinytorch.utils.data.collate import default_collate
 from tinytorch.utils.data.dataset import Dataset
 

@@ -39,7 +39,7 @@ import numpy as np
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed
 
 

@@ -41,7 +41,7 @@ import numpy as np
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 from tinytorch.core.tensor import from_numpy
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.serialization import save
+from tinytorch.serialization.files import save
 
 
 def rebuild(memory, offset, size, stride, *_):

@@ -33,14 +33,14 @@ import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
 import tinytorch.ops.sampling  # noqa: F401 (gives Tensor what draws weights)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.container import ModuleList
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import binary_cross_entropy_with_logits
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import ModuleList
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import binary_cross_entropy_with_logits
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.joining import cat
 from tinytorch.ops.random import manual_seed, rand
 from tinytorch.optim.adam import AdamW
-from tinytorch.serialization import load, save
+from tinytorch.serialization.files import load, save
 from tinytorch.utils.data.dataloader import DataLoader
 from tinytorch.utils.data.dataset import TensorDataset
 

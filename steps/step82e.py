@@ -259,10 +259,10 @@ def linear_softmax(x_ptr, w_ptr, b_ptr, y_ptr, n, k, m, BLOCK, OUT):
 if __name__ == "__main__":
     from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops import indexing, matmul, sampling, shape  # noqa: F401  (methods)
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam

@@ -29,9 +29,9 @@ import time
 
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
 
 

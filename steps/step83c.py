@@ -34,12 +34,13 @@ import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their w
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.core.state import state
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.conv import Conv2d
 from tinytorch.nn.functional import cross_entropy
-from tinytorch.nn.linear import Flatten, Linear
-from tinytorch.nn.pooling import MaxPool2d
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.conv import Conv2d
+from tinytorch.nn.modules.flatten import Flatten
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.pooling import MaxPool2d
 from tinytorch.ops.random import manual_seed, randint, randn
 from tinytorch.optim.adam import Adam
 

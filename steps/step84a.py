@@ -27,9 +27,9 @@ Try: double the batch. Which of the numbers double?
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
 from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.graph import graph_functions
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
 
 

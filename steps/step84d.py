@@ -36,9 +36,9 @@ from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.device import cpu
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import allclose
 from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
 from tinytorch.random import fork_rng

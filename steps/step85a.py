@@ -32,7 +32,7 @@ from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.dtype import float16, float64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.functional import mse_loss  # noqa: F401 (gives Tensor its methods)
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.random import manual_seed, randn
 

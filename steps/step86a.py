@@ -27,10 +27,10 @@ Try: randn(128, 64, requires_grad=True) for x. How many FLOPs has the training s
 import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
 from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.engine import NodeMode
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
 from tinytorch.nn.functional import cross_entropy
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed, randint, randn
 
 

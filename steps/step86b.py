@@ -36,7 +36,7 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor bac
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.functional import relu
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
 
 

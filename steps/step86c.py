@@ -31,8 +31,8 @@ import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their w
 from tinytorch.core.dtype import int8
 from tinytorch.core.tensor import tensor
 from tinytorch.nn.functional import linear  # noqa: F401 (gives Tensor its methods)
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.random import manual_seed, randn
 
 

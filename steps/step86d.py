@@ -24,11 +24,11 @@ import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their w
 from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.core.dtype import int8
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
 from tinytorch.nn.functional import cross_entropy
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.random import manual_seed
 from tinytorch.optim.adam import Adam
 

@@ -259,7 +259,7 @@ def graph_of(function, *arrays):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.activation import sigmoid
+    from tinytorch.nn.modules.activation import sigmoid
     from tinytorch.ops.arithmetic import mul
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.elementwise import tanh

@@ -368,9 +368,9 @@ def capture(function, *args):
 if __name__ == "__main__":
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed
 

@@ -508,10 +508,10 @@ def compile(model):
 if __name__ == "__main__":
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
     from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
     from tinytorch.nn.functional import mse_loss
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.sgd import SGD

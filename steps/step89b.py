@@ -579,7 +579,7 @@ def compile(model):
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.module import Module
+    from tinytorch.nn.modules.module import Module
     from tinytorch.nn.parameter import Parameter
 
     class Scaled(Module):

@@ -42,8 +42,8 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.normalization import NativeLayerNorm
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.normalization import NativeLayerNorm
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.utils._nested import tensors_in
 

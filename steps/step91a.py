@@ -52,8 +52,8 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.normalization import NativeLayerNorm
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.normalization import NativeLayerNorm
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.utils._nested import tensors_in
 
@@ -1077,7 +1077,7 @@ def build(source):
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.extremes import maximum
+    from tinytorch.ops.minmax import maximum
 
     def function(x, y):
         return maximum((x * 2 + 0.1) / y, x) * (y > 0.5)

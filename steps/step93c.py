@@ -48,9 +48,9 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.normalization import NativeLayerNorm
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.erf import erf_of
+from tinytorch.ops.normalization import NativeLayerNorm
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.utils._nested import tensors_in
 
@@ -1442,13 +1442,13 @@ if __name__ == "__main__":
 
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
     from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
-    from tinytorch.nn.activation import GELU
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.embedding import Embedding
     from tinytorch.nn.functional import cross_entropy, scaled_dot_product_attention
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.module import Module
-    from tinytorch.nn.norm_layers import LayerNorm
+    from tinytorch.nn.modules.activation import GELU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.module import Module
+    from tinytorch.nn.modules.normalization import LayerNorm
+    from tinytorch.nn.modules.sparse import Embedding
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import manual_seed, rand, randint, randn
     from tinytorch.optim.sgd import SGD

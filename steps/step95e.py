@@ -33,9 +33,9 @@ import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import default_group, get_rank, get_world_size, init_process_group
 from tinytorch.distributed.simulator import simulate
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.random import manual_seed, randn
 

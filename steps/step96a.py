@@ -36,10 +36,10 @@ import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import broadcast
 from tinytorch.distributed.group import get_rank, get_world_size, init_process_group
 from tinytorch.distributed.simulator import simulate
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.nn.parallel.distributed import DistributedDataParallel
 from tinytorch.ops.random import manual_seed, randint, randn
 from tinytorch.optim.adam import Adam

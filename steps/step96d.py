@@ -33,10 +33,10 @@ from tinytorch.core.tensor import tensor
 from tinytorch.distributed import collectives
 from tinytorch.distributed.group import default_group, get_rank, get_world_size, init_process_group
 from tinytorch.distributed.simulator import simulate
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear, linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam

@@ -37,9 +37,9 @@ from tinytorch.core.tensor import tensor
 from tinytorch.distributed.group import get_rank, get_world_size, init_process_group
 from tinytorch.distributed.p2p import recv, send
 from tinytorch.distributed.simulator import simulate
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.random import manual_seed, randn
 

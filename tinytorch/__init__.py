@@ -52,9 +52,10 @@ from tinytorch.ops.comparison import (
     lt as less, le as less_equal, logical_and, logical_not, logical_or, logical_xor, lt, ne,
     ne as not_equal, where,
 )
-from tinytorch.ops.composed import (
-    addcdiv, addcmul, cartesian_prod, cdist, cumprod, hstack, index_copy, std_mean, tril_indices,
-    triu_indices, var_mean, vstack,
+from tinytorch.ops.composite import (
+    addcdiv, addcmul, baddbmm, cartesian_prod, cdist, cross, cumprod, diff, hstack, index_copy,
+    index_fill, logaddexp, logit, masked_scatter, nan_to_num, nanmean, nansum, std_mean,
+    take_along_dim, tensordot, tril_indices, triu_indices, var_mean, vstack,
 )
 from tinytorch.ops.conversion import clone, contiguous_format, preserve_format
 from tinytorch.ops.creation import (
@@ -63,10 +64,6 @@ from tinytorch.ops.creation import (
 )
 from tinytorch.ops.cumulative import cumsum, prod
 from tinytorch.ops.einsum import einsum, trace
-from tinytorch.ops.derived import (
-    baddbmm, cross, diff, index_fill, logaddexp, logit, masked_scatter, nanmean,
-    nansum, take_along_dim, tensordot,
-)
 from tinytorch.ops.elementwise import (
     acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as arcsinh,
     atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh, ceil, cos,
@@ -75,8 +72,6 @@ from tinytorch.ops.elementwise import (
     trunc,
 )
 from tinytorch.ops.erf import erf
-from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
-from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (
     gather, index_add, index_select, masked_fill, repeat_interleave, scatter, scatter_add,
 )
@@ -87,31 +82,31 @@ from tinytorch.ops.legacy import (
     BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor,
     LongTensor, set_default_tensor_type, ShortTensor,
 )
-from tinytorch.ops.lookup import bucketize, searchsorted
 from tinytorch.ops.matmul import addmm, dot, outer as ger, mv, outer, dot as vdot
-from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.minmax import amax, amin, argmax, argmin, max, min
 from tinytorch.ops.norm import count_nonzero, norm
 from tinytorch.ops.out import (
     abs, abs as absolute, bmm, cat, cat as concat, cat as concatenate, clamp, clamp as clip, div,
     div as divide, div as true_divide, exp, eye, log, maximum, mean, minimum, pow, rsqrt, sqrt,
     stack, sum,
 )
-from tinytorch.ops.parts import diag, diag_embed, diagonal, flip, roll, select, tile, tril, triu
+from tinytorch.ops.properties import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.random import (
     Generator, initial_seed, manual_seed, normal, rand, rand_like, randint, randint_like, randn,
     randn_like, randperm, seed,
 )
-from tinytorch.ops.ranks import kthvalue, median, quantile
 from tinytorch.ops.reduction import all, any, std, var
-from tinytorch.ops.sampling import bernoulli
+from tinytorch.ops.sampling import bernoulli, multinomial
 from tinytorch.ops.shape import (
     flatten, movedim as moveaxis, movedim, permute, ravel, reshape, squeeze, transpose as
     swapaxes, transpose as swapdims, t, transpose, unflatten, unsqueeze,
 )
 from tinytorch.ops.shape_in_place import resize_as_
+from tinytorch.ops.slicing import diag, diag_embed, diagonal, flip, roll, select, tile, tril, triu
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
-from tinytorch.ops.sorting import argsort, bincount, sort, topk, unique
+from tinytorch.ops.sorting import (
+    argsort, bincount, bucketize, kthvalue, median, quantile, searchsorted, sort, topk, unique,
+)
 from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save

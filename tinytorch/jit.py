@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final  # noqa: F401 (offered here, as in PyTorch)
 
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 
 def script(obj: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import broadcast_shapes
-from tinytorch.ops.composed import vector_norm  # noqa: F401 (offered here, as in PyTorch)
+from tinytorch.ops.composite import vector_norm  # noqa: F401 (offered here, as in PyTorch)
 from tinytorch.ops.creation import eye
 
 

@@ -7,7 +7,7 @@ from tinytorch.autograd.inplace import with_out
 from tinytorch.core.dtype import DType, float32, int64
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.gather import index_add, index_select
 from tinytorch.ops.indexing import nonzero

@@ -30,7 +30,7 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.elementwise import sigmoid, tanh
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -103,8 +103,8 @@ class Tanh(Module):
 
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.creation import linspace
     from tinytorch.ops.random import manual_seed
 

@@ -29,7 +29,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.comparison import Where
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh

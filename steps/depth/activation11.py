@@ -40,7 +40,7 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.comparison import Where
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh
@@ -340,7 +340,7 @@ class Tanh(FunctionModule, function=tanh):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.modules.container import Sequential
 
     importlib.import_module("tinytorch.core.printing")
 

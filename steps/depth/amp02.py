@@ -18,15 +18,15 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.dtype import DType, float16, float64
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import arange
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

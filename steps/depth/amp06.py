@@ -36,12 +36,12 @@ from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64, num
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.cuda.backend import is_available
-from tinytorch.nn.loss import mse_loss
+from tinytorch.nn.modules.loss import mse_loss
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -22,14 +22,14 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.loss import mse_loss
+from tinytorch.nn.modules.loss import mse_loss
 from tinytorch.nn.utils.clip_grad import clip_grad_norm_
 from tinytorch.ops.creation import full
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.sgd import SGD
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

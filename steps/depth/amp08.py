@@ -25,7 +25,7 @@ from tinytorch.ops.reduction import all as all_of
 from tinytorch.optim.sgd import SGD
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -28,7 +28,7 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.core.dtype import float16
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -24,15 +24,15 @@ import math
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.class_loss import softmax
+from tinytorch.nn.modules.softmax import softmax
 from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.creation import arange, eye, ones, zeros
 from tinytorch.ops.gather import masked_fill
-from tinytorch.ops.parts import tril
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.slicing import tril
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

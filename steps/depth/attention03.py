@@ -29,18 +29,18 @@ from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.class_loss import softmax
+from tinytorch.nn.modules.softmax import softmax
 from tinytorch.ops.broadcast import broadcast_to
 from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill
-from tinytorch.ops.parts import tril
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.ops.reduction import Sum
+from tinytorch.ops.slicing import tril
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

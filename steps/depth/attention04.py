@@ -29,12 +29,12 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import broadcast_to
-from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

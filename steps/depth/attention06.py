@@ -35,13 +35,13 @@ from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.creation import ones
-from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.parts import tril
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
+from tinytorch.ops.slicing import tril
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -31,22 +31,22 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.init import constant_, xavier_uniform_
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import Linear, linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import empty
 from tinytorch.ops.elementwise import opmath_type
-from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import repeat_interleave
 from tinytorch.ops.matmul import check_operands
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -23,24 +23,24 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.class_loss import softmax
-from tinytorch.nn.dropout import dropout
 from tinytorch.nn.init import constant_, xavier_normal_, xavier_uniform_
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.dropout import dropout
+from tinytorch.nn.modules.linear import Linear, linear
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.softmax import softmax
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import empty, zeros
 from tinytorch.ops.elementwise import opmath_type
-from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.random import generator_for, manual_seed, randn
 
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

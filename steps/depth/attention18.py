@@ -34,15 +34,15 @@ import tracemalloc
 from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.attention import scaled_dot_product_attention
+from tinytorch.nn.modules.attention import scaled_dot_product_attention
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import full, ones, zeros
 from tinytorch.ops.elementwise import maximum
-from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.slicing import triu
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

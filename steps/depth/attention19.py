@@ -34,18 +34,18 @@ import importlib
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.attention import scaled_dot_product_attention
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.embedding import Embedding
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.attention import scaled_dot_product_attention
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.sparse import Embedding
 from tinytorch.ops.creation import arange
 from tinytorch.ops.joining import cat
 from tinytorch.ops.random import manual_seed, randint, randn
 from tinytorch.optim.adam import AdamW
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -27,8 +27,8 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty, zeros
 
@@ -107,10 +107,10 @@ class LSTMCell(RNNCellBase):
 
 if __name__ == "__main__":
     from tinytorch.autograd.backward import grad
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
+    from tinytorch.nn.nll import one_hot
     from tinytorch.ops.joining import cat
-    from tinytorch.ops.nll import one_hot
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam
 

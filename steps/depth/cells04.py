@@ -29,8 +29,8 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty, zeros
 

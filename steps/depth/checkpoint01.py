@@ -23,9 +23,9 @@ from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import equal
 from tinytorch.ops.random import manual_seed, randn
 

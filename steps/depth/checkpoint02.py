@@ -26,9 +26,9 @@ from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import equal
 from tinytorch.ops.random import manual_seed, randn
 

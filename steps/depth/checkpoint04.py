@@ -32,7 +32,7 @@ from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import equal
 from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
 from tinytorch.random import fork_rng

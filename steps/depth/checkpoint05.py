@@ -31,7 +31,7 @@ from tinytorch.core.device import cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import Generator, generator_for, randn
 from tinytorch.random import fork_rng
 

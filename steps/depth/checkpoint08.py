@@ -29,9 +29,9 @@ from tinytorch.core.device import cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import modified_since, next_sequence_nr
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import allclose
 from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
 from tinytorch.random import fork_rng

@@ -69,10 +69,10 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.random import manual_seed, randint, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)

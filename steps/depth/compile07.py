@@ -64,7 +64,7 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.norm_layers import BatchNorm1d
+from tinytorch.nn.modules.batchnorm import BatchNorm1d
 from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.utils._nested import tensors_in

@@ -60,8 +60,8 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones, zeros
 from tinytorch.utils._nested import tensors_in
 

@@ -78,7 +78,7 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.utils._nested import tensors_in
 

@@ -57,8 +57,8 @@ from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.dropout import dropout
+from tinytorch.nn.modules.dropout import dropout
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, rand, randn
 from tinytorch.utils._nested import tensors_in

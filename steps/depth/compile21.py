@@ -76,11 +76,11 @@ from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.activation import GELU
-from tinytorch.nn.container import ModuleList, Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.modules.activation import GELU
+from tinytorch.nn.modules.container import ModuleList, Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.normalization import LayerNorm
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.utils._nested import tensors_in

@@ -62,13 +62,13 @@ from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.embedding import Embedding
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.batchnorm import BatchNorm1d
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.sparse import Embedding
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam

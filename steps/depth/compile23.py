@@ -51,10 +51,10 @@ from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, cpu, silence_numpy
 from tinytorch.core.state import state
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.random import manual_seed, randn
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager

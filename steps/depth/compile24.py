@@ -51,7 +51,7 @@ from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, line_of_the_program, tracing
 from tinytorch.core.device import cpu, device_of
 from tinytorch.core.state import state
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam

@@ -52,7 +52,7 @@ from tinytorch.compiler.pipeline import generate, programs_of
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, line_of_the_program, tracing
 from tinytorch.core.device import cpu, device_of
 from tinytorch.core.state import state
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn

@@ -57,11 +57,11 @@ from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.optimizer import Optimizer

@@ -26,11 +26,11 @@ from tinytorch.compiler.api import compile
 from tinytorch.compiler.compiled import Compiled
 from tinytorch.compiler.graph import VIEWS
 from tinytorch.compiler.guards import PLAIN
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.batchnorm import BatchNorm1d
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 

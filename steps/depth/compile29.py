@@ -31,10 +31,10 @@ from typing import Any
 from tinytorch.compiler.compiled import Compiled
 from tinytorch.compiler.graph import VIEWS
 from tinytorch.compiler.guards import PLAIN
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.random import manual_seed, randn
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.matmul import check_operands
 

@@ -28,9 +28,9 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.creation import empty
 from tinytorch.ops.matmul import check_operands
@@ -247,10 +247,10 @@ if __name__ == "__main__":
 
     from tinytorch.core.tensor import tensor
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.adam import Adam
 

@@ -20,9 +20,9 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.creation import empty
 from tinytorch.ops.matmul import check_operands

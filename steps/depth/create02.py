@@ -25,7 +25,7 @@ from typing import Any
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.scalar import checked_number
 
 

@@ -31,7 +31,7 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, bool_, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.ops.broadcast import as_integer, as_shape
+from tinytorch.ops.arguments import as_integer, as_shape
 from tinytorch.ops.scalar import checked_number
 
 

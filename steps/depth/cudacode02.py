@@ -120,7 +120,7 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
     from tinytorch.kernels.translation import kernels_of
-    from tinytorch.nn.activation import relu
+    from tinytorch.nn.modules.activation import relu
 
     for name in "elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods

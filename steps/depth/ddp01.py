@@ -20,7 +20,7 @@ from tinytorch.distributed.collectives import all_reduce
 from tinytorch.distributed.group import get_world_size
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -35,10 +35,10 @@ if __name__ == "__main__":
     from tinytorch.datasets.digits import load_digits
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
 

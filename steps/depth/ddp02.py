@@ -23,10 +23,10 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -75,11 +75,11 @@ class DistributedDataParallel(Module):
 if __name__ == "__main__":
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.norm_layers import BatchNorm1d
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.batchnorm import BatchNorm1d
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam
 

@@ -30,10 +30,10 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -107,8 +107,8 @@ class DistributedDataParallel(Module):
 if __name__ == "__main__":
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.linear import Linear
 
     def mistake(number):
         init_process_group("mpi")

@@ -22,11 +22,11 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -153,8 +153,8 @@ class DistributedDataParallel(Module):
 if __name__ == "__main__":
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

@@ -33,12 +33,12 @@ from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.profiler import FunctionEvent, profile
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -244,9 +244,9 @@ class DistributedDataParallel(Module):
 if __name__ == "__main__":
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.norm_layers import BatchNorm1d
+    from tinytorch.nn.modules.batchnorm import BatchNorm1d
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

@@ -41,9 +41,9 @@ from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, stack, tensor_list
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.norm import norm
-from tinytorch.ops.parts import tril, triu
 from tinytorch.ops.reduction import mean, reduction, std, var
 from tinytorch.ops.shape import reshape, unsqueeze
+from tinytorch.ops.slicing import tril, triu
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

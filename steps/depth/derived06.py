@@ -32,7 +32,7 @@ from tinytorch.core.dtype import float32, promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison extremes indexing reduction".split():
+for name in "comparison minmax indexing reduction".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 importlib.import_module("tinytorch.core.printing")
 

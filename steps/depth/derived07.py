@@ -28,10 +28,10 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import float32, float64, promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.creation import linspace
-from tinytorch.ops.extremes import named_result
+from tinytorch.ops.minmax import named_result
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison extremes indexing reduction".split():
+for name in "comparison minmax indexing reduction".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 importlib.import_module("tinytorch.core.printing")
 

@@ -41,7 +41,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.autograd.modes import no_grad
     from tinytorch.ops.creation import arange, zeros
-    from tinytorch.ops.extremes import argmax
+    from tinytorch.ops.minmax import argmax
     from tinytorch.ops.random import manual_seed, randn, randperm
     from tinytorch.ops.softmax import log_softmax
 

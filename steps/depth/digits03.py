@@ -17,7 +17,7 @@ from itself. And nan_to_num hides mistakes: find out where a nan comes from befo
 
 PyTorch: torch.nan_to_num. Integers have neither nan nor inf, so they are returned as a copy.
 
-Changed: a new module, ops/finite.py. New: nan_to_num.
+Changed: a new module, ops/composite.py. New: nan_to_num.
 Try: ask `out == math.inf` in the second line of `where`. What is nan_to_num(x, nan=math.inf) then?
 """
 

@@ -30,7 +30,7 @@ times, and compare how far its numbers spread.
 import importlib
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.sampling import multinomial
 from tinytorch.ops.softmax import log_softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -29,7 +29,7 @@ from typing import Any
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.sampling import multinomial
 from tinytorch.ops.softmax import log_softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -36,7 +36,7 @@ from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Size, Tensor
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.sampling import multinomial
 from tinytorch.ops.softmax import log_softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.

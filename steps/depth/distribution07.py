@@ -30,7 +30,7 @@ from typing import Any
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Size, Tensor, tensor
-from tinytorch.nn.loss import binary_cross_entropy_with_logits
+from tinytorch.nn.modules.loss import binary_cross_entropy_with_logits
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors
 from tinytorch.ops.sampling import bernoulli
 

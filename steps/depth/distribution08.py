@@ -27,11 +27,11 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.datasets.digits import load_digits
 from tinytorch.distributions.normal import Normal
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import binary_cross_entropy_with_logits
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import binary_cross_entropy_with_logits
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import linspace
 from tinytorch.ops.joining import stack
 from tinytorch.ops.random import manual_seed, randperm

@@ -30,7 +30,7 @@ from tinytorch.ops.broadcast import broadcast_shapes
 from tinytorch.ops.random import randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul parts reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul slicing reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -27,7 +27,7 @@ from tinytorch.distributions.distribution import Distribution
 from tinytorch.distributions.independent import Independent
 from tinytorch.distributions.normal import Normal
 from tinytorch.distributions.normal import kl_divergence as kl_of_normals
-from tinytorch.nn.activation import softplus
+from tinytorch.nn.modules.activation import softplus
 from tinytorch.ops.gather import masked_fill
 
 # Importing these modules, which import the others, gives Tensor its methods.

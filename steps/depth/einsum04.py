@@ -32,9 +32,9 @@ from typing import Any
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.matmul import MatMul, check_operands
-from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
+from tinytorch.ops.slicing import diagonal
 
 
 def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:

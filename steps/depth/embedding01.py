@@ -21,7 +21,7 @@ import importlib
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.nll import one_hot
+from tinytorch.nn.nll import one_hot
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -37,7 +37,7 @@ def embedding(input: Tensor, weight: Tensor) -> Tensor:
 if __name__ == "__main__":
     from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 

@@ -28,7 +28,7 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
 from tinytorch.ops.gather import check_index
@@ -96,7 +96,7 @@ if __name__ == "__main__":
     import timeit
 
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.nll import one_hot
+    from tinytorch.nn.nll import one_hot
     from tinytorch.ops.random import manual_seed, randint, randn
 
     for module in "autograd.backward core.printing".split():

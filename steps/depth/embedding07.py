@@ -28,8 +28,8 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.padding import pad
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.padding import pad
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, empty, full

@@ -26,8 +26,8 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.padding import pad
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.padding import pad
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, empty, full
@@ -314,8 +314,8 @@ if __name__ == "__main__":
     from itertools import accumulate, chain
 
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randperm
     from tinytorch.optim.adam import Adam
 

@@ -13,7 +13,7 @@ row.clone() instead.
 The trap: a storage is known by the id of the array that owns the memory. So the Writer keeps this
 array: an array that dies gives its id to another.
 
-New: Writer, storage_names. Moved: steps pickle01 to pickle11, to tinytorch/pickling.py.
+New: Writer, storage_names. Moved: steps pickle01 to pickle11, to serialization/pickling.py.
 Try: add "c": matrix.clone() to the demo's value, and count the storages.
 """
 
@@ -28,12 +28,7 @@ from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import address_of, memory_of
-from tinytorch.pickling import (
-    Name,
-    PersistentId,
-    Pickler,
-    plain_calls,
-)
+from tinytorch.serialization.pickling import Name, PersistentId, Pickler, plain_calls
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -34,11 +34,7 @@ from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import address_of, memory_of
-from tinytorch.pickling import (
-    Name,
-    PersistentId,
-    plain_calls,
-)
+from tinytorch.serialization.pickling import Name, PersistentId, plain_calls
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

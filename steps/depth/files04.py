@@ -41,7 +41,7 @@ from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
-from tinytorch.pickling import (
+from tinytorch.serialization.pickling import (
     Call,
     Name,
     PersistentId,
@@ -212,8 +212,8 @@ if __name__ == "__main__":
     import io
     import tempfile
 
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import manual_seed, randn
 

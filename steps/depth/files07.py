@@ -39,7 +39,7 @@ from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
-from tinytorch.pickling import (
+from tinytorch.serialization.pickling import (
     Call,
     Name,
     PersistentId,

@@ -51,7 +51,7 @@ from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
-from tinytorch.pickling import (
+from tinytorch.serialization.pickling import (
     Call,
     Name,
     PersistentId,
@@ -424,9 +424,9 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
 if __name__ == "__main__":
     import threading
 
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
 
     def saved(value):
         """What Python's own machine makes of the pickle, which may hold no tensors here."""
@@ -462,7 +462,7 @@ if __name__ == "__main__":
         load(file)
     except pickle.UnpicklingError as error:
         print(str(error).partition(", which")[0])
-    # -> cannot load the file: the pickle needs tinytorch.nn.container.Sequential
+    # -> cannot load the file: the pickle needs tinytorch.nn.modules.container.Sequential
 
     for value in ([lambda x: x], {"lock": threading.Lock()}):
         try:

@@ -21,7 +21,7 @@ elements do not lie one after the other. PyTorch's format of step files01 has no
 
 (save and save_file are those of the module safetensors.torch.)
 
-Moved: steps files01 to files13, to tinytorch/serialization.py. New: save, save_file, overlapping,
+Moved: steps files01 to files13, to serialization/files.py. New: save, save_file, overlapping,
 package.
 Try: save the state_dict() of two layers that share their weight, and read the error.
 """
@@ -35,7 +35,7 @@ import numpy as np
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import address_of
-from tinytorch.serialization import replacing
+from tinytorch.serialization.files import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

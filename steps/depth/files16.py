@@ -28,7 +28,7 @@ from tinytorch.core.device import as_device
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.storage import address_of
-from tinytorch.serialization import DTYPES, replacing
+from tinytorch.serialization.files import DTYPES, replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -30,7 +30,7 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -74,7 +74,7 @@ def functional_call(
 if __name__ == "__main__":
     from tinytorch.autograd.backward import grad
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.nn.parameter import Parameter
 
     importlib.import_module("tinytorch.core.printing")

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -88,7 +88,7 @@ def functional_call(
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     importlib.import_module("tinytorch.core.printing")
 

@@ -9,20 +9,22 @@ that is true of tinytorch:
     backends.mps, xpu                     is_available() is False
     onnx.is_in_onnx_export()              False, and there is no export
     multiprocessing                       Python's own
-    nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
+    nn.modules.batchnorm.SyncBatchNorm    a class that stands in another file here
     nn.DataParallel(model)                calls the model: there is one device
     DistributedSampler                    every n-th item, in one order for all processes
     einops.rearrange(x, "b c -> c b")     works on tensors
 
-Two things are worth a look. `import tinytorch.nn.modules.loss` finds its module in sys.modules,
-where Python looks first: `places` puts one there for each of PyTorch's files. It holds no names.
-A module may have a function `__getattr__`, which Python asks for a name that it does not find.
+Two things are worth a look. nn/modules has PyTorch's files, but not each class stands in the same
+one: PyTorch has MultiheadAttention in activation.py, and SyncBatchNorm in batchnorm.py. A module
+may have a function `__getattr__`, which Python asks for a name that it does not find.
+`look_in_others` gives one to each file that lacks a class: it finds the class in another file.
 
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
 process had one more batch than the others, it would wait for them forever.
 
 New: core/deterministic.py, backends/cudnn.py, mps.py, cuda.py; xpu.py, onnx.py, multiprocessing,
-nn/modules.py, utils/einops.py, nn/parallel/data_parallel.py, utils/data/distributed.py.
+nn/modules/utils.py and places.py, utils/einops.py, nn/parallel/data_parallel.py,
+utils/data/distributed.py.
 Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
 """
 
@@ -33,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from types import ModuleType
 from typing import Any
 
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.random import Generator, randperm
 from tinytorch.utils.data.sampler import Sampler
 
@@ -133,12 +135,6 @@ class DataParallel(Module):
         return self.module(*inputs, **kwargs)
 
 
-NAMES = (
-    "activation batchnorm container conv dropout flatten fold instancenorm linear loss module "
-    "normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
-)
-
-
 def repeated(n: int) -> Callable[[Any], tuple]:
     """The function that makes n of one number, and a tuple of what has several."""
     return lambda x: tuple(x) if isinstance(x, Iterable) else (x,) * n
@@ -147,28 +143,25 @@ def repeated(n: int) -> Callable[[Any], tuple]:
 _single, _pair, _triple = map(repeated, (1, 2, 3))
 
 
-def __getattr__(name: str) -> Any:
-    """A place, or what tinytorch.nn or one of its modules has under this name."""
-    if name in PLACES:
-        return PLACES[name]
-    package = __name__.rpartition(".")[0]
+def __getattr__(name: str) -> type:
+    """The class of this name, in whichever file of nn/modules it stands."""
     for key, module in list(sys.modules.items()):
-        if key.startswith(package) and name in vars(module) and not name.startswith("__"):
-            return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = vars(module).get(name) if key.startswith("tinytorch.nn.modules.") else None
+        if isinstance(found, type) and found.__module__ == key:
+            return found
+    raise AttributeError(f"no file of tinytorch.nn.modules has a class {name!r}")
 
 
-def places(names: str) -> dict[str, ModuleType]:
-    """Modules below this one, which Python finds when a program imports them. Each has the names of
-    all of tinytorch.nn."""
-    made = {name: ModuleType(f"{__name__}.{name}", __doc__) for name in names.split()}
-    for name, module in made.items():
+def look_in_others(names: str) -> list[ModuleType]:
+    """The files of nn/modules with these names. From now on they find the classes that PyTorch has
+    in them, and tinytorch in another file."""
+    modules = [importlib.import_module(f"tinytorch.nn.modules.{name}") for name in names.split()]
+    for module in modules:
         module.__getattr__ = __getattr__
-        sys.modules[f"{__name__}.{name}"] = module
-    return made
+    return modules
 
 
-PLACES = places(NAMES)
+PLACES = look_in_others("activation batchnorm conv linear rnn")
 
 
 class DistributedSampler(Sampler):
@@ -228,7 +221,8 @@ class TinytorchBackend(TorchBackend or object):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.softmax import Softmax
     from tinytorch.ops.creation import ones
 
     importlib.import_module("tinytorch.core.printing")
@@ -241,14 +235,13 @@ if __name__ == "__main__":
     # -> True True
 
     # Names in the places where PyTorch has them.
-    place = importlib.import_module("tinytorch.nn.modules.linear")
-    print(place.Linear is Linear, __getattr__("linear"))  # -> True <module '__main__.linear'>
-    print(_pair(3), _triple((1, 2, 3)), _single(0), sorted(PLACES)[:3])
-    # -> (3, 3) (1, 2, 3) (0,) ['activation', 'batchnorm', 'container']
+    place = importlib.import_module("tinytorch.nn.modules.activation")
+    print(place in PLACES, place.Softmax is Softmax)  # -> True True
+    print(_pair(3), _triple((1, 2, 3)), _single(0))  # -> (3, 3) (1, 2, 3) (0,)
     try:
         __getattr__("Nothing")
     except AttributeError as error:
-        print(error)  # -> module '__main__' has no attribute 'Nothing'
+        print(error)  # -> no file of tinytorch.nn.modules has a class 'Nothing'
 
     # A wrapper adds a word to the names of a state_dict.
     model = DataParallel(Linear(3, 2))

@@ -20,7 +20,7 @@ from typing import Any
 from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import eye, ones_like, zeros_like
 from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as
@@ -272,7 +272,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict, dict]:
 
 if __name__ == "__main__":
     from tinytorch.func.calls import functional_call
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     models = [Linear(3, 2) for _ in range(5)]
     params, buffers = stack_module_state(models)

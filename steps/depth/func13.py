@@ -24,7 +24,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final  # noqa: F401 (offered here, as in PyTorch)
 
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

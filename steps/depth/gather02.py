@@ -30,7 +30,7 @@ from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import Index
-from tinytorch.ops.parts import Slice
+from tinytorch.ops.slicing import Slice
 
 
 def check_index(name: str, index: Tensor, size: int) -> None:

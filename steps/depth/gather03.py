@@ -33,8 +33,8 @@ from tinytorch.ops.arithmetic import add
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.parts import Slice
 from tinytorch.ops.scalar import checked_number
+from tinytorch.ops.slicing import Slice
 
 
 def check_index(name: str, index: Tensor, size: int) -> None:

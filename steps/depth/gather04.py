@@ -35,9 +35,9 @@ from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.parts import Slice
 from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice
 
 
 def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:

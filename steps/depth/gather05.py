@@ -36,9 +36,9 @@ from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.parts import Slice
 from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice
 
 
 class MaskedFill(Function):
@@ -213,7 +213,7 @@ if __name__ == "__main__":
     import numpy as np
 
     from tinytorch.autograd.backward import grad
-    from tinytorch.ops.parts import triu
+    from tinytorch.ops.slicing import triu
     from tinytorch.ops.softmax import softmax
 
     # Attention that may not look ahead.

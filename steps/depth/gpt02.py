@@ -29,15 +29,15 @@ from pathlib import Path
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import GELU
-from tinytorch.nn.attention import scaled_dot_product_attention
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import ModuleList, Sequential
-from tinytorch.nn.embedding import Embedding
 from tinytorch.nn.init import normal_
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.modules.activation import GELU
+from tinytorch.nn.modules.attention import scaled_dot_product_attention
+from tinytorch.nn.modules.container import ModuleList, Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.normalization import LayerNorm
+from tinytorch.nn.modules.sparse import Embedding
 from tinytorch.ops.creation import arange
 from tinytorch.ops.random import manual_seed, randint
 

@@ -27,7 +27,7 @@ import numpy as np
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.upsampling import cubic
+from tinytorch.nn.modules.upsampling import cubic
 from tinytorch.ops.comparison import where
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import arange, meshgrid, ones_like

@@ -26,7 +26,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.parts import Slice
+from tinytorch.ops.slicing import Slice
 
 
 @functools.singledispatch

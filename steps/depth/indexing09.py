@@ -37,7 +37,7 @@ from tinytorch.core.device import device_of
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.parts import Slice
+from tinytorch.ops.slicing import Slice
 
 
 @functools.singledispatch

@@ -30,8 +30,8 @@ from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.joining import unbind
-from tinytorch.ops.parts import Slice
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice
 
 
 @functools.singledispatch

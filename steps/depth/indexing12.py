@@ -33,8 +33,8 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.joining import unbind
-from tinytorch.ops.parts import Slice, select
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice, select
 
 
 @functools.singledispatch

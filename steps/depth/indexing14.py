@@ -40,8 +40,8 @@ from tinytorch.core.version import bump_version
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
 from tinytorch.ops.joining import unbind
-from tinytorch.ops.parts import Slice, select
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice, select
 
 
 @functools.singledispatch

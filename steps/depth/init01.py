@@ -19,7 +19,7 @@ import math
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import Generator
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -60,8 +60,8 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Identity, Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Identity, Linear
     from tinytorch.ops.random import manual_seed, randn
 
     depths = (1, 10, 20, 30)

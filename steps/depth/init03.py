@@ -32,7 +32,7 @@ from collections.abc import Callable
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import Generator
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -161,9 +161,9 @@ kaiming_normal_ = kaiming(normal_of_std)
 
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import Generator
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -184,8 +184,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
 
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

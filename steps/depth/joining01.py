@@ -25,7 +25,7 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.slicing import key_along
 
 
 class Cat(Function):

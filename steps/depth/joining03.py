@@ -31,9 +31,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, flip, key_along
+from tinytorch.ops.slicing import Slice, flip, key_along
 
 
 class Cat(Function):

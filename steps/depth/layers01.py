@@ -12,8 +12,8 @@ it.)
 The trap: the values are written in place, and a parameter refuses that while history is recorded.
 Hence no_grad.
 
-Changed: Linear. New: Linear.reset_parameters. Moved: Module to tinytorch/nn/module.py, what hooks
-need to nn/hooks.py.
+Changed: Linear. New: Linear.reset_parameters. Moved: Module to nn/modules/module.py, what hooks
+need to nn/modules/hooks.py.
 Try: let only the biases differ at the start. Is that enough for different units?
 """
 
@@ -23,7 +23,7 @@ import math
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
 from tinytorch.ops.random import manual_seed, randn

@@ -25,8 +25,8 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
 from tinytorch.ops.matmul import MatMul, check_operands, matmul, matmul_arrays

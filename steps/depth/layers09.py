@@ -7,7 +7,7 @@ on 20 noisy points, with and without it.
 The trap: without eval() the trained network returns random outputs. (PyTorch: F.dropout has the
 argument training=True; the module passes its own `training`, step module16.)
 
-New: dropout, Dropout. Moved: Linear and the other layers, to tinytorch/nn/linear.py.
+New: dropout, Dropout. Moved: Linear and the other layers, to tinytorch/nn/modules/linear.py.
 Try: leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
@@ -17,9 +17,9 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, rand, randn
 

@@ -26,7 +26,7 @@ import importlib
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, rand
 

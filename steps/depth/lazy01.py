@@ -28,8 +28,8 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
 from tinytorch.ops.random import manual_seed, randn
@@ -137,8 +137,8 @@ class LazyLinear(LazyModule, Linear):
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.autograd.backward")
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
     from tinytorch.optim.sgd import SGD
 
     manual_seed(0)

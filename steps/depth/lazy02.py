@@ -21,10 +21,10 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn import conv
-from tinytorch.nn.conv import ConvLayer
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules import conv
+from tinytorch.nn.modules.conv import ConvLayer
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
 from tinytorch.ops.random import manual_seed, randn
@@ -175,8 +175,8 @@ LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
     lazy(LazyConv, getattr(conv, f"ConvTranspose{n}d")) for n in (1, 2, 3)
 )
 if __name__ == "__main__":
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.flatten import Flatten
 
     manual_seed(0)
 

@@ -15,10 +15,10 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn import conv, norm_layers
-from tinytorch.nn.conv import ConvLayer
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules import batchnorm, conv
+from tinytorch.nn.modules.conv import ConvLayer
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty, empty_like
 from tinytorch.ops.random import manual_seed, randn
@@ -195,12 +195,12 @@ LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
     lazy(LazyConv, getattr(conv, f"ConvTranspose{n}d")) for n in (1, 2, 3)
 )
 LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
-    lazy(LazyBatchNorm, getattr(norm_layers, f"BatchNorm{n}d")) for n in (1, 2, 3)
+    lazy(LazyBatchNorm, getattr(batchnorm, f"BatchNorm{n}d")) for n in (1, 2, 3)
 )
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.modules.container import Sequential
 
     manual_seed(0)
 

@@ -66,8 +66,8 @@ class RandomSampler(Sampler):
 if __name__ == "__main__":
     from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.sgd import SGD
     from tinytorch.utils.data.dataset import TensorDataset, collated

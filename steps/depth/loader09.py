@@ -7,7 +7,7 @@ The trap: it needs one weight for each item, not for each class. Given the weigh
 it draws only the items 0 and 1. There is no error, since the sampler does not see the dataset: the
 weights could be those of two items.
 
-New: WeightedRandomSampler. Moved: multinomial, to tinytorch/ops/multinomial.py.
+New: WeightedRandomSampler. Moved: multinomial, to tinytorch/ops/sampling.py.
 Try: weights 1/n for the digits. Which class is the rarest?
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import as_tensor
-from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.random import Generator, randint, randperm
+from tinytorch.ops.sampling import multinomial
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -239,10 +239,11 @@ class Spiral(Labelled):
 if __name__ == "__main__":
     import time
 
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.flatten import Flatten
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
 

@@ -46,7 +46,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.cuda.backend import is_available
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.random import Generator
 from tinytorch.threads import load_threadpoolctl, set_num_threads
 from tinytorch.utils.data.collate import default_collate, default_convert, walk

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import linear
+from tinytorch.nn.modules.linear import linear
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -68,7 +68,7 @@ if __name__ == "__main__":
     import timeit
 
     from tinytorch.autograd.backward import grad
-    from tinytorch.nn.rnn_cells import LSTMCell, lstm_step
+    from tinytorch.nn.modules.rnn_cells import LSTMCell, lstm_step
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 

@@ -34,8 +34,8 @@ from typing import Any
 from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import tanh_step
+from tinytorch.nn.modules.linear import linear
+from tinytorch.nn.modules.rnn_cells import tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -117,7 +117,7 @@ if __name__ == "__main__":
     import timeit
 
     from tinytorch.autograd.node import AccumulateGrad
-    from tinytorch.nn.rnn_cells import RNNCell
+    from tinytorch.nn.modules.rnn_cells import RNNCell
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 

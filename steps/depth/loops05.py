@@ -28,8 +28,8 @@ from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import relu_step, tanh_step
+from tinytorch.nn.modules.linear import linear
+from tinytorch.nn.modules.rnn_cells import relu_step, tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.

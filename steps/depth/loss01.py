@@ -25,7 +25,7 @@ import importlib
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
+from tinytorch.nn.modules.activation import FunctionModule
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -27,7 +27,7 @@ import warnings
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
+from tinytorch.nn.modules.activation import FunctionModule
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.broadcast import broadcast_tensors
 
@@ -110,7 +110,7 @@ class L1Loss(LossModule, function=l1_loss):
 
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.creation import linspace
 
     importlib.import_module("tinytorch.core.printing")

@@ -28,7 +28,7 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
+from tinytorch.nn.modules.activation import FunctionModule
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.reduction import wide

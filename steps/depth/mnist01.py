@@ -18,7 +18,7 @@ numbers: 0 0 234 96 is 234 * 256 + 96 = 60000. Nearly all processors today have 
 read 1.6 billion. In a dtype of NumPy, ">" stands for the first order. The array that is returned
 has the order of the processor, as no other code expects the other one.
 
-New: read_idx. Moved: steps files15 and files16, to tinytorch/utils/safetensors.py.
+New: read_idx. Moved: steps files15 and files16, to tinytorch/serialization/safetensors.py.
 Try: ">u4" becomes "<u4". What does the demo say of the shape?
 """
 

@@ -32,7 +32,7 @@ import numpy as np
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, from_numpy
 from tinytorch.datasets.labelled import Labelled
-from tinytorch.serialization import replacing
+from tinytorch.serialization.files import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

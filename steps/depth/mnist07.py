@@ -74,10 +74,11 @@ class ToTensor(Transform):
 
 if __name__ == "__main__":
     from tinytorch.datasets.labelled import Digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.flatten import Flatten
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.sgd import SGD
     from tinytorch.utils.data.dataloader import DataLoader

@@ -31,8 +31,8 @@ from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.parts import flip
 from tinytorch.ops.random import rand, randint
+from tinytorch.ops.slicing import flip
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -141,10 +141,11 @@ class RandomCrop(Transform):
 
 if __name__ == "__main__":
     from tinytorch.datasets.labelled import Digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.flatten import Flatten
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
     from tinytorch.utils.data.dataloader import DataLoader

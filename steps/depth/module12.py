@@ -8,7 +8,7 @@ print, the state.
 The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
 needs a forward of its own. (PyTorch: torch.nn.Sequential.)
 
-New: Sequential. Moved: Members, to tinytorch/nn/members.py.
+New: Sequential. Moved: Members, to tinytorch/nn/modules/members.py.
 Try: give one Scale twice, in two places. How many parameters are listed, and under which name?
 """
 
@@ -16,7 +16,7 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

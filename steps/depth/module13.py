@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
 
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

@@ -30,7 +30,7 @@ from itertools import groupby
 from typing import Any
 
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

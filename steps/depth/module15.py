@@ -7,7 +7,7 @@ identity, and the walks of step module03 keep them in sets.
 
 Both containers store their members in `_modules`. But a module has three dictionaries (step
 module07), and a list of parameters or of buffers is useful as well. So the attribute `_store` names
-the dictionary, and the methods use it. The demo makes a list of buffers in two lines; step layers11
+the dictionary, and the methods use it. The demo makes a list of buffers in two lines; step module28
 makes the lists of parameters.
 
 The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
@@ -25,7 +25,7 @@ from itertools import groupby
 from typing import Any
 
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

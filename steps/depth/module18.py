@@ -31,7 +31,7 @@ from typing import Any
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 from tinytorch.ops.creation import empty_like
 
 

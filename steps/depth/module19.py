@@ -11,8 +11,8 @@ non-persistent buffer was left out of the state even after it became a parameter
 The trap of step module08 again: a state without clone() is the network's own memory, and loading it
 changes nothing.
 
-Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
-tinytorch/nn/container.py.
+Changed: Module.state_dict. New: _own_state, load_state_dict. The containers rest until step
+module28, which finishes them.
 Try: keep `state` instead of a clone, and see which promise breaks.
 """
 
@@ -26,7 +26,7 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 

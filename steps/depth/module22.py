@@ -24,7 +24,7 @@ from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 

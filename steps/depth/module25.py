@@ -33,7 +33,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 

@@ -33,10 +33,11 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import Gates, add_hook, make_tuple
-from tinytorch.nn.members import Members
+from tinytorch.nn.modules.hooks import Gates, make_tuple
+from tinytorch.nn.modules.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
+from tinytorch.utils.hooks import add_hook
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

@@ -19,7 +19,7 @@ would be a row of zeros, which no comparison notices, so it is refused.
 
 PyTorch: nn.functional.one_hot. The result is int64, and so has to be the input.
 
-Changed: a new module, ops/nll.py. New: one_hot.
+Changed: a new module, nn/nll.py. New: one_hot.
 Try: one_hot(tensor([[1, 0], [2, 1]])). Which shape does it have?
 """
 
@@ -28,7 +28,7 @@ import importlib
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.creation import allocated
 
 # The other operations are methods of Tensor: importing their modules brings them there.

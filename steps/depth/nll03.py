@@ -30,7 +30,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, minus_max

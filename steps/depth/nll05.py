@@ -57,9 +57,9 @@ if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core import memory  # noqa: F401  (keeps freed memory)
     from tinytorch.datasets.digits import load_digits
+    from tinytorch.nn.nll import NllLoss
     from tinytorch.ops.creation import zeros
-    from tinytorch.ops.extremes import argmax
-    from tinytorch.ops.nll import NllLoss
+    from tinytorch.ops.minmax import argmax
     from tinytorch.ops.random import manual_seed, randn, randperm
 
     flags = argparse.ArgumentParser()

@@ -41,8 +41,8 @@ if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.creation import ones, zeros
     from tinytorch.ops.random import manual_seed, randint
     from tinytorch.optim.sgd import SGD

@@ -32,7 +32,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import SumTo, as_integer
+from tinytorch.ops.arguments import as_integer
+from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -27,7 +27,8 @@ from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import SumTo, as_integer
+from tinytorch.ops.arguments import as_integer
+from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.reduction import Mean, wide
 
 # Importing these modules, which import the others, gives Tensor its methods.

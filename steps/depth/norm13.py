@@ -13,7 +13,7 @@ batches, with momentum 0.1), and eval() is worse than train().
 
 With track_running_stats=False there are no averages, and the batch is used in evaluation as well.
 
-New: NormModule, BatchNorm1d. Moved: the functions, to tinytorch/nn/normalization.py.
+New: NormModule, BatchNorm1d. Moved: the functions, to tinytorch/ops/normalization.py.
 Try: leave out model.eval() in the demo.
 """
 
@@ -22,10 +22,10 @@ from typing import Any
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import batch_norm
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.normalization import batch_norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -84,10 +84,10 @@ class BatchNorm1d(_BatchNorm):
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.sgd import SGD
 

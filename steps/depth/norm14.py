@@ -14,11 +14,11 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -61,8 +61,8 @@ class SGD(Optimizer):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.loss import mse_loss
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import mse_loss
     from tinytorch.ops.random import manual_seed, rand, randn
 
     # The two mistakes. The line y = 3 x + 2 through a hundred noisy points is to be found.

@@ -89,7 +89,7 @@ class SGD(Optimizer):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

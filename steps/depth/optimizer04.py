@@ -144,7 +144,7 @@ class SGD(Optimizer):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     first, second = Linear(2, 2), Linear(2, 2)
     second.weight = first.weight

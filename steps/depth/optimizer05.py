@@ -155,9 +155,9 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

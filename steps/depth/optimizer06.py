@@ -173,10 +173,10 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.loss import mse_loss
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import mse_loss
     from tinytorch.ops.creation import linspace
     from tinytorch.ops.random import manual_seed
 

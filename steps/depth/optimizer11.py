@@ -176,7 +176,7 @@ class SGD(Optimizer):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.loss import mse_loss
+    from tinytorch.nn.modules.loss import mse_loss
     from tinytorch.ops.random import manual_seed, randn
 
     # As many numbers as data: 20 weights, of which 3 count, and 20 noisy points.

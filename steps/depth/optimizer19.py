@@ -41,9 +41,9 @@ from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
 from tinytorch.ops.joining import cat
+from tinytorch.utils.hooks import add_hook
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():

@@ -116,7 +116,7 @@ def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     model = Linear(2, 1)
     point = parameters_to_vector(model.parameters()).detach()

@@ -25,12 +25,12 @@ import importlib
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import ModuleDict, ModuleList
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import ModuleDict, ModuleList
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison indexing matmul parts reduction sampling".split():
+for name in "comparison indexing matmul slicing reduction sampling".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 importlib.import_module("tinytorch.autograd.backward")
 
@@ -114,7 +114,7 @@ if __name__ == "__main__":
     import warnings
 
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.nn.utils.weight_norm import weight_norm
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed

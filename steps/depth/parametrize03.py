@@ -21,12 +21,12 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import ModuleDict, ModuleList
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import ModuleDict, ModuleList
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison indexing matmul parts reduction sampling".split():
+for name in "comparison indexing matmul slicing reduction sampling".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 importlib.import_module("tinytorch.autograd.backward")
 
@@ -190,7 +190,7 @@ def register_parametrization(
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.optim.sgd import SGD
 
     class Outer(Module):

@@ -98,7 +98,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
     from tinytorch.core.dtype import float16
-    from tinytorch.ops import arithmetic, extremes, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops import arithmetic, minmax, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.creation import ones, zeros
     from tinytorch.ops.random import manual_seed, rand
 

@@ -138,7 +138,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 if __name__ == "__main__":
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
     from tinytorch.core.dtype import int64, uint8
-    from tinytorch.ops import comparison, extremes, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops import comparison, minmax, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.creation import full, zeros
     from tinytorch.ops.random import manual_seed
 

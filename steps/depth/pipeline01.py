@@ -22,11 +22,11 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.p2p import recv, send
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -78,9 +78,9 @@ def run_layers(layer: Module, batch: Tensor, loss: Callable, clock: Clock) -> No
 if __name__ == "__main__":
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import Tanh
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)

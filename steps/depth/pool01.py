@@ -13,8 +13,8 @@ gradient of its square.
 The trap: an image of 5 x 5 has no whole number of squares. As in PyTorch, the last row and the last
 column are left out. Their gradient is 0.
 
-PyTorch: nn.AvgPool2d, nn.functional.avg_pool2d. A new module: nn/pooling.py. The convolution layers
-of the run conv are laid aside until step upsample07, which finishes them.
+PyTorch: nn.AvgPool2d, nn.functional.avg_pool2d. A new module: nn/modules/pooling.py. The
+convolution layers of the run conv are laid aside until step upsample07, which finishes them.
 
 New: avg_pool2d.
 Try: take the mean over (-4, -2) instead. Which pixels does it average?

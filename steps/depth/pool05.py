@@ -31,7 +31,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
 
 
 class Windows(NamedTuple):

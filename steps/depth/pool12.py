@@ -36,9 +36,9 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
-from tinytorch.ops import elementwise, extremes, reduction  # noqa: F401 (their methods)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.nn.modules.activation import FunctionModule
+from tinytorch.ops import elementwise, minmax, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.elementwise import opmath_type

@@ -78,8 +78,8 @@ def share_memory_(self: Tensor) -> Tensor:
 if __name__ == "__main__":
     from multiprocessing import get_context
 
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.module import Module
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.module import Module
     from tinytorch.optim.sgd import SGD
 
     importlib.import_module("tinytorch.autograd.backward")

@@ -114,7 +114,7 @@ def reduce(self: Tensor) -> tuple:
 if __name__ == "__main__":
     from multiprocessing import get_context
 
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     importlib.import_module("tinytorch.autograd.backward")
     importlib.import_module("tinytorch.core.printing")

@@ -23,9 +23,9 @@ from typing import Any
 
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.state import state
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.

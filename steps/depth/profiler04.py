@@ -31,10 +31,10 @@ from typing import Any
 
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.state import state
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.random import manual_seed, randint, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.

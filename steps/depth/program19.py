@@ -461,8 +461,8 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.simplify import simplify
-    from tinytorch.nn.activation import relu
-    from tinytorch.nn.conv import conv2d
+    from tinytorch.nn.modules.activation import relu
+    from tinytorch.nn.modules.conv import conv2d
     from tinytorch.ops.random import manual_seed, randn
 
     for name in "comparison indexing matmul reduction sampling shape".split():

@@ -23,7 +23,7 @@ import numpy as np
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.creation import new_leaf
 
 

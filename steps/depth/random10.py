@@ -28,7 +28,7 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_integer, as_shape
+from tinytorch.ops.arguments import as_integer, as_shape
 from tinytorch.ops.creation import like_function, new_leaf
 
 

@@ -37,7 +37,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
-from tinytorch.ops.broadcast import Expand, as_integer
+from tinytorch.ops.arguments import as_integer
+from tinytorch.ops.broadcast import Expand
 
 
 def normalize_dim(dim: int, ndim: int) -> int:

@@ -34,7 +34,8 @@ from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
-from tinytorch.ops.broadcast import Expand, as_integer
+from tinytorch.ops.arguments import as_integer
+from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.elementwise import opmath_type, stays_wide
 

@@ -24,12 +24,13 @@ import importlib
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.conv import Conv2d
-from tinytorch.nn.linear import Flatten, Identity, Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm2d
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.batchnorm import BatchNorm2d
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.conv import Conv2d
+from tinytorch.nn.modules.flatten import Flatten
+from tinytorch.nn.modules.linear import Identity, Linear
+from tinytorch.nn.modules.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -67,7 +68,7 @@ def network() -> Sequential:
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, randint
     from tinytorch.optim.adam import Adam
 

@@ -31,16 +31,17 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.datasets.digits import load_digits
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.conv import Conv2d
-from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.grid import affine_grid, grid_sample
-from tinytorch.nn.linear import Flatten, Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm2d
-from tinytorch.nn.pooling import MaxPool2d
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.batchnorm import BatchNorm2d
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.conv import Conv2d
+from tinytorch.nn.modules.dropout import Dropout
+from tinytorch.nn.modules.flatten import Flatten
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.pooling import MaxPool2d
 from tinytorch.ops.joining import stack
 from tinytorch.ops.random import manual_seed, rand, randperm
 from tinytorch.optim.adam import AdamW

@@ -28,10 +28,10 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.rnn_cells import add_weights, draw_uniform
+from tinytorch.nn.modules.rnn_loops import GruLoop, LstmLoop, TanhLoop
 from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.rnn_cells import add_weights, draw_uniform
-from tinytorch.nn.rnn_loops import GruLoop, LstmLoop, TanhLoop
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.joining import stack
 
@@ -120,8 +120,8 @@ class GRU(RNNBase):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.loss import mse_loss
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import mse_loss
     from tinytorch.ops.creation import arange
     from tinytorch.ops.joining import cat
     from tinytorch.ops.random import manual_seed, randn

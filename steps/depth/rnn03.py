@@ -26,11 +26,11 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import dropout
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.dropout import dropout
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.rnn_cells import add_weights, draw_uniform
+from tinytorch.nn.modules.rnn_loops import GruLoop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.rnn_cells import add_weights, draw_uniform
-from tinytorch.nn.rnn_loops import GruLoop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.joining import cat, stack
 
@@ -169,8 +169,8 @@ class GRU(RNNBase):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops.random import manual_seed, rand, randn
     from tinytorch.optim.adam import Adam
 

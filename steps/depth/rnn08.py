@@ -28,11 +28,11 @@ from typing import Any
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import float16, float32, float64, int64
 from tinytorch.core.tensor import Tensor, as_tensor
-from tinytorch.nn.dropout import dropout
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.dropout import dropout
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.rnn_cells import add_weights, draw_uniform
+from tinytorch.nn.modules.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.rnn_cells import add_weights, draw_uniform
-from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.elementwise import opmath_type
 from tinytorch.ops.gather import index_select

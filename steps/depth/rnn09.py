@@ -21,11 +21,11 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import dropout
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.dropout import dropout
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.rnn_cells import add_weights, draw_uniform
+from tinytorch.nn.modules.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.rnn_cells import add_weights, draw_uniform
-from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.nn.utils.rnn import PackedSequence
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.elementwise import opmath_type

@@ -33,16 +33,16 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.embedding import Embedding
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.module import Module
-    from tinytorch.nn.rnn import LSTM
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
+    from tinytorch.nn.modules.module import Module
+    from tinytorch.nn.modules.rnn import LSTM
+    from tinytorch.nn.modules.sparse import Embedding
     from tinytorch.nn.utils.clip_grad import clip_grad_norm_
     from tinytorch.nn.utils.rnn import PackedSequence, pack_sequence
     from tinytorch.ops.joining import stack
-    from tinytorch.ops.multinomial import multinomial
     from tinytorch.ops.random import manual_seed, randint
+    from tinytorch.ops.sampling import multinomial
     from tinytorch.optim.adam import Adam
 
     for module in "autograd.backward core.printing".split():

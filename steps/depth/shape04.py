@@ -19,7 +19,7 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dims
 

@@ -31,7 +31,7 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
 
@@ -206,7 +206,7 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.ops.extremes import amax
+    from tinytorch.ops.minmax import amax
 
     table = tensor([[1.0, 2.0, 4.0], [3.0, 6.0, 6.0]], dtype=float64, requires_grad=True)
     maxima = amax(table, 1)

@@ -33,7 +33,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators, and clip)
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide, widened
 
 

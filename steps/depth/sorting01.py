@@ -22,7 +22,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named, named_result
+from tinytorch.ops.minmax import TakeAlong, named, named_result
 
 SortResult = named_result("sort", "values", "indices")
 Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
@@ -57,7 +57,7 @@ def sort(input: Tensor, dim: int = -1) -> SortResult:
 if __name__ == "__main__":
     from tinytorch.autograd.backward import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops.parts import select
+    from tinytorch.ops.slicing import select
 
     x = tensor([3.0, 1.0, 2.0], requires_grad=True)
     values, indices = sort(x)

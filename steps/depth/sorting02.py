@@ -34,8 +34,8 @@ from tinytorch.core.arguments import check_flag
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named, named_result
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.minmax import TakeAlong, named, named_result
+from tinytorch.ops.slicing import key_along
 
 SortResult = named_result("sort", "values", "indices")
 Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows

@@ -31,10 +31,10 @@ from tinytorch.core.arguments import check_flag
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named, named_result, take_along
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.minmax import TakeAlong, named, named_result, take_along
+from tinytorch.ops.slicing import key_along
 
 SortResult = named_result("sort", "values", "indices")
 Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows

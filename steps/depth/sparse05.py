@@ -28,7 +28,7 @@ from typing import Any
 
 from tinytorch.core.dtype import DType, int64
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.gather import index_add, index_select
 from tinytorch.ops.indexing import nonzero
@@ -37,7 +37,7 @@ from tinytorch.ops.shape import reshape, unsqueeze
 from tinytorch.ops.sorting import unique
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison extremes gather indexing matmul reduction shape sorting".split():
+for name in "comparison minmax gather indexing matmul reduction shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -31,7 +31,7 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, key_along
+from tinytorch.ops.slicing import Slice, key_along
 
 
 def address_of(array: Any) -> int:

@@ -25,9 +25,9 @@ from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, key_along
+from tinytorch.ops.slicing import Slice, key_along
 
 
 def address_of(array: Any) -> int:

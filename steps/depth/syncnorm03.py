@@ -32,12 +32,12 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
-from tinytorch.nn.norm_layers import _BatchNorm
-from tinytorch.nn.normalization import NativeBatchNorm, batch_norm, check
+from tinytorch.nn.modules.batchnorm import _BatchNorm
+from tinytorch.ops.normalization import NativeBatchNorm, batch_norm, check
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -107,7 +107,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.backward import grad
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.norm_layers import BatchNorm2d
+    from tinytorch.nn.modules.batchnorm import BatchNorm2d
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 

@@ -28,13 +28,13 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
-from tinytorch.nn.normalization import NativeBatchNorm, batch_norm, check
+from tinytorch.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from tinytorch.nn.modules.module import Module
+from tinytorch.ops.normalization import NativeBatchNorm, batch_norm, check
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -115,8 +115,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.conv import Conv2d
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.conv import Conv2d
     from tinytorch.ops.random import randn
 
     images = randn(6, 3, 4, 4)

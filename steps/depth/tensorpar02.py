@@ -31,11 +31,11 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
-from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.modules.linear import Linear, linear
 from tinytorch.nn.parameter import Parameter
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

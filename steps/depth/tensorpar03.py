@@ -22,11 +22,11 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
-from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.modules.linear import Linear, linear
 from tinytorch.nn.parameter import Parameter
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -152,8 +152,8 @@ class RowParallelLinear(Linear):
 if __name__ == "__main__":
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import here, simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
     from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.adam import Adam
 

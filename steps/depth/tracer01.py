@@ -36,10 +36,10 @@ import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
+from tinytorch.nn.modules.activation import ReLU
+from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.utils._nested import tensors_in
 

@@ -44,8 +44,8 @@ import numpy as np
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.tensor import wrap
-from tinytorch.nn.activation import gelu
 from tinytorch.nn.functional import conv2d
+from tinytorch.nn.modules.activation import gelu
 from tinytorch.ops.random import manual_seed, rand
 from tinytorch.utils._nested import tensors_in
 

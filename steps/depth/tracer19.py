@@ -45,7 +45,7 @@ from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import Conv1d
+from tinytorch.nn.modules.conv import Conv1d
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.

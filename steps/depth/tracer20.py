@@ -46,13 +46,13 @@ from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import Conv1d
+from tinytorch.nn.modules.conv import Conv1d
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for (
     name
-) in "comparison elementwise indexing matmul reduction sampling shape cumulative extremes".split():
+) in "comparison elementwise indexing matmul reduction sampling shape cumulative minmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

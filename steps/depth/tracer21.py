@@ -46,7 +46,7 @@ from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.modules.dropout import Dropout
 from tinytorch.ops.random import Generator, generator_for, manual_seed, rand_like, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -54,7 +54,7 @@ from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.ops.random import Generator, generator_for
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -53,14 +53,14 @@ from tinytorch.compiler.graph import (
 from tinytorch.core.device import Backend, Device, cpu, default, register_backend
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import gelu
-from tinytorch.nn.embedding import PickRows
-from tinytorch.nn.pooling import SpreadWindows
-from tinytorch.nn.rnn_loops import Loop
+from tinytorch.nn.modules.activation import gelu
+from tinytorch.nn.modules.pooling import SpreadWindows
+from tinytorch.nn.modules.rnn_loops import Loop
+from tinytorch.nn.modules.sparse import PickRows
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
-from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
+from tinytorch.ops.minmax import PutAlong, TakeAlong
 from tinytorch.ops.random import Generator, generator_for, manual_seed, rand
 from tinytorch.utils._nested import tensors_in
 

@@ -40,17 +40,17 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.compiler.graph import EFFECTS, Graph, without_dead_code
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
-from tinytorch.nn import normalization
-from tinytorch.nn.embedding import PickRows
-from tinytorch.nn.pooling import SpreadWindows
-from tinytorch.nn.rnn_loops import Loop
+from tinytorch.nn.modules.pooling import SpreadWindows
+from tinytorch.nn.modules.rnn_loops import Loop
+from tinytorch.nn.modules.sparse import PickRows
+from tinytorch.ops import normalization
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
-from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
-from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.minmax import PutAlong, TakeAlong
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.slicing import Diagonal
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}

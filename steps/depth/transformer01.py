@@ -25,17 +25,17 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.backward import grad as grad_of
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import relu
-from tinytorch.nn.attention import MultiheadAttention
-from tinytorch.nn.dropout import Dropout
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.activation import relu
+from tinytorch.nn.modules.attention import MultiheadAttention
+from tinytorch.nn.modules.dropout import Dropout
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import ones
-from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.slicing import triu
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

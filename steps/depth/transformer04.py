@@ -22,19 +22,19 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import gelu, relu
-from tinytorch.nn.attention import MultiheadAttention
-from tinytorch.nn.container import ModuleList
-from tinytorch.nn.dropout import Dropout
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import LayerNorm
+from tinytorch.nn.modules.activation import gelu, relu
+from tinytorch.nn.modules.attention import MultiheadAttention
+from tinytorch.nn.modules.container import ModuleList
+from tinytorch.nn.modules.dropout import Dropout
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.normalization import LayerNorm
 from tinytorch.ops.creation import full
-from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.slicing import triu
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

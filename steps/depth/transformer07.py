@@ -30,18 +30,18 @@ import time
 
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import tensor
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.embedding import Embedding
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.transformer import Transformer
+from tinytorch.nn.modules.linear import Linear
+from tinytorch.nn.modules.loss import cross_entropy
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.sparse import Embedding
+from tinytorch.nn.modules.transformer import Transformer
 from tinytorch.ops.creation import arange, full
 from tinytorch.ops.joining import cat
 from tinytorch.ops.random import manual_seed, randint
 from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

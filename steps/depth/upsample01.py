@@ -18,7 +18,7 @@ second dimension copies rows that have their borders already: so the corners are
 Backward runs through the same list: each border is added to its source, and what is inside after
 that is the gradient. This is the adjoint; its own gradient is the padding.
 
-New: a module, nn/padding.py: SOURCES, border_copies, inner_key, PadBorder, FoldBorder, pad.
+New: a module, nn/modules/padding.py: SOURCES, border_copies, inner_key, PadBorder, FoldBorder, pad.
 Try: a fourth mode, "symmetric": b a [a b c d] d c. It is one line in SOURCES.
 """
 
@@ -31,9 +31,9 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.slicing import key_along
 
 # For each mode: which of n elements is repeated at place i, where i < 0 or i >= n.
 SOURCES: dict[str, Callable[[int, int], int]] = {

@@ -23,11 +23,11 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.module import Module
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.nn.modules.module import Module
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.slicing import key_along
 
 # For each mode: which of n elements is repeated at place i, where i < 0 or i >= n.
 SOURCES: dict[str, Callable[[int, int], int]] = {

@@ -18,7 +18,7 @@ Two traps. For scale_factor=2.3, two pixels become floor(4.6) = 4, and the scale
 rounded to float32 in PyTorch: where it is almost a whole number, rounding decides which pixel it
 is.
 
-New: a module, nn/upsampling.py: nearest, interpolate.
+New: a module, nn/modules/upsampling.py: nearest, interpolate.
 Try: enlarge labels, a tensor of integers. A mean of two labels would be a third one.
 """
 
@@ -30,11 +30,8 @@ import numpy as np
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.pooling import (
-    SpreadWindows,
-    pooling_windows,
-)
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.nn.modules.pooling import SpreadWindows, pooling_windows
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 

@@ -30,12 +30,8 @@ import numpy as np
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.pooling import (
-    SpreadWindows,
-    apply_matrices,
-    pooling_windows,
-)
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.nn.modules.pooling import SpreadWindows, apply_matrices, pooling_windows
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 

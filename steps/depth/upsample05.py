@@ -29,14 +29,14 @@ import numpy as np
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.pooling import (
+from tinytorch.nn.modules.pooling import (
     SpreadWindows,
     adaptive_avg_pool,
     apply_matrices,
     pooling_windows,
 )
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops import elementwise, matmul, minmax, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 

@@ -13,7 +13,7 @@ picture is rolled, so is the result.
 
 The trap: a reflected border can be no wider than the picture, less one.
 
-Changed: ConvLayer, TransposedLayer. Module finished: tinytorch/nn/conv.py.
+Changed: ConvLayer, TransposedLayer. Module finished: tinytorch/nn/modules/conv.py.
 Try: padding = 5 with "reflect" on the wall. What does the error say?
 """
 
@@ -25,10 +25,10 @@ from typing import Any
 from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.padding import pad
+from tinytorch.nn.modules.module import Module
+from tinytorch.nn.modules.padding import pad
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.creation import empty
 from tinytorch.ops.matmul import check_operands

@@ -12,7 +12,7 @@ often as it was in a window; fold(unfold(ones)) says how often, and dividing by 
 picture.
 
 New: Im2Col, Col2Im, fold_geometry, unfold, fold; Unfold, Fold. Module finished:
-tinytorch/nn/fold.py.
+tinytorch/nn/modules/fold.py.
 Try: blur each patch of a picture by itself, and put the picture together again.
 """
 
@@ -26,8 +26,8 @@ from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import per_dimension
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.conv import per_dimension
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.convolution import Geometry, geometry
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -169,7 +169,7 @@ class Fold(Unfold):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.conv import conv2d
+    from tinytorch.nn.modules.conv import conv2d
     from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, randn
 

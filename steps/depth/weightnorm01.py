@@ -21,12 +21,53 @@ Try: dropout2d of images [n, height, width]. What is dropped?
 import importlib
 import warnings
 
+from tinytorch.autograd.backward import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import Dropout, drop_units
+from tinytorch.nn.modules.module import Module
+from tinytorch.ops.creation import ones
+from tinytorch.ops.random import manual_seed, rand
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def check_probability(p: float) -> float:
+    """p itself. Raises ValueError where it is not a probability."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return p
+
+
+def drop_units(input: Tensor, shape: tuple, p: float, training: bool, inplace: bool) -> Tensor:
+    """input times a mask of the given shape: 0 with probability p, and else 1 / (1 - p)."""
+    if check_probability(p) == 0 or not training:
+        return input
+    mask = (rand(shape, device=input.device) >= p).to(input.dtype)
+    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
+    return input.mul_(mask) if inplace else input * mask
+
+
+@checked
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
+    expected value stays the same, and nothing has to be done when the network is used."""
+    return drop_units(input, input.array.shape, p, training, inplace)
+
+
+class Dropout(Module):
+    """dropout, in training only: eval() switches it off."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        super().__init__()
+        self.p, self.inplace = check_probability(p), inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 def drop_channels(input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Tensor:
@@ -95,7 +136,6 @@ class Dropout3d(Dropout):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.dropout import dropout
     from tinytorch.ops.creation import linspace, ones
     from tinytorch.ops.random import manual_seed
 

@@ -16,20 +16,82 @@ c.
 The trap is in the papers: theirs has a sum in place of the mean. PyTorch divides alpha by size, so
 an alpha of 1e-4 from the paper is 5e-4 here.
 
-New: local_response_norm and its module. Moved: the dropout of channels, to feature_dropout.py.
+New: local_response_norm and its module. Moved: batch norm, to batchnorm.py and instancenorm.py.
 Try: size 2. Which neighbour does channel 0 have?
 """
 
 import importlib
+from typing import Any
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import FunctionModule
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.modules.activation import FunctionModule
+from tinytorch.nn.modules.batchnorm import NormModule
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.normalization import group_norm, layer_norm, rms_norm
 from tinytorch.ops.storage import unfold
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class LayerNorm(NormModule):
+    """layer_norm, with a weight and a bias of the shape normalized_shape."""
+
+    shown = "normalized_shape eps elementwise_affine bias"
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape = as_shape((normalized_shape,))
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        options = {"device": device, "dtype": dtype}
+        self.make_affine(self.normalized_shape, elementwise_affine, bias, options)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(LayerNorm):
+    """rms_norm, with a weight of the shape normalized_shape."""
+
+    shown = "normalized_shape eps elementwise_affine"
+
+    def __init__(
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(normalized_shape, eps, elementwise_affine, False, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm(NormModule):
+    """group_norm, with a weight and a bias for each channel.
+
+    Raises:
+        ValueError: num_groups does not divide num_channels.
+    """
+
+    shown = "num_groups num_channels eps affine bias"
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by {num_groups}")
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps, self.affine = eps, affine
+        self.make_affine(num_channels, affine, bias, {"device": device, "dtype": dtype})
+
+    def forward(self, input: Tensor) -> Tensor:
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
 def local_response_norm(

@@ -30,7 +30,7 @@ import warnings
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.norm import norm
 
@@ -115,7 +115,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 if __name__ == "__main__":
     from tinytorch.autograd.backward import backward
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
 
     importlib.import_module("tinytorch.core.printing")
 

@@ -28,9 +28,9 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from tinytorch.nn.loss import normalize
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tinytorch.nn.modules.loss import normalize
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.utils.weight_norm import registered
 from tinytorch.ops.matmul import dot, mv
 from tinytorch.ops.shape import movedim, reshape
@@ -106,8 +106,8 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.backward import backward
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.conv import Conv2d
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.conv import Conv2d
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed
 
     importlib.import_module("tinytorch.core.printing")

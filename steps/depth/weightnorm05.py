@@ -19,9 +19,9 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from tinytorch.nn.loss import normalize
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tinytorch.nn.modules.loss import normalize
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.utils.weight_norm import registered, remove_hook
 from tinytorch.ops.matmul import dot, mv
 from tinytorch.ops.shape import movedim, reshape
@@ -104,7 +104,7 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed
 
     manual_seed(0)

@@ -25,7 +25,7 @@ from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_w
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -88,10 +88,10 @@ class ZeroRedundancyOptimizer(Optimizer):
 if __name__ == "__main__":
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.activation import ReLU
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
+    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.nn.parallel.distributed import DistributedDataParallel
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam

@@ -36,7 +36,7 @@ from tinytorch.distributed.objects import gather_object
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
+for name in "comparison gather indexing matmul norm sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -153,8 +153,8 @@ if __name__ == "__main__":
     from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.objects import broadcast_object_list
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.modules.container import Sequential
+    from tinytorch.nn.modules.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.adam import Adam
 

@@ -10,7 +10,7 @@ import tinytorch.nn.functional as F
 from tests.derivatives import second_derivatives
 from tinytorch import nn, tensor
 from tinytorch.autograd import gradcheck, gradgradcheck
-from tinytorch.nn.attention import Attention
+from tinytorch.nn.modules.attention import Attention
 
 
 def numbers(*shape, device="cpu", seed=0, grad=True):
@@ -279,7 +279,7 @@ def test_the_layer_refuses(error, call):
 
 
 def test_backends_that_a_program_allows(device):
-    from tinytorch.nn.attention import SDPBackend, sdpa_kernel
+    from tinytorch.nn.modules.attention import SDPBackend, sdpa_kernel
 
     q = tinytorch.randn(1, 2, 4, 8, device=device)
     expected = nn.functional.scaled_dot_product_attention(q, q, q)

@@ -1,4 +1,4 @@
-"""nn/padding.py: the modes of pad, their derivatives, and the layers."""
+"""nn/modules/padding.py: the modes of pad, their derivatives, and the layers."""
 
 import numpy as np
 import pytest

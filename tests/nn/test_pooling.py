@@ -1,5 +1,5 @@
-"""nn/pooling.py and nn/upsampling.py: values against loops over windows and pixels, derivatives on
-each device, and what is refused. PyTorch is compared in tests/parity."""
+"""nn/modules/pooling.py, upsampling.py and pixelshuffle.py: values against loops over windows and
+pixels, derivatives on each device, and what is refused. PyTorch is compared in tests/parity."""
 
 import functools
 import itertools

@@ -177,7 +177,7 @@ def test_one_tensor_in_two_roles():
     x = numbers(4, 2, 3)
 
     def run(w):
-        from tinytorch.nn.rnn_loops import TanhLoop
+        from tinytorch.nn.modules.rnn_loops import TanhLoop
 
         rows = [slice(2 * t, 2 * t + 2) for t in range(4)]
         start = tinytorch.zeros(2, 3, dtype=tinytorch.float64)

@@ -7,7 +7,7 @@ import tinytorch
 from tests.derivatives import second_derivatives
 from tinytorch import nn, tensor
 from tinytorch.autograd import gradcheck
-from tinytorch.nn.transformer import is_causal_mask
+from tinytorch.nn.modules.transformer import is_causal_mask
 
 LAYER = {"d_model": 4, "nhead": 2, "dim_feedforward": 6, "dropout": 0.0}
 

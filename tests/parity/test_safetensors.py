@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 theirs = pytest.importorskip("safetensors.torch")
 
 import tinytorch  # noqa: E402
-from tinytorch.utils import safetensors as ours  # noqa: E402
+from tinytorch.serialization import safetensors as ours  # noqa: E402
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
 

@@ -278,7 +278,10 @@ def test_a_name_as_a_program_writes_it(asked, name, capsys):
 
 
 def test_a_name_that_two_modules_use_means_the_one_that_the_program_writes(capsys):
-    for asked, home in (("torch.relu", "ops/elementwise"), ("nn.functional.relu", "nn/activation")):
+    for asked, home in (
+        ("torch.relu", "ops/elementwise"),
+        ("nn.functional.relu", "nn/modules/activation"),
+    ):
         assert main(["where", asked]) == 0
         out = capsys.readouterr().out
         assert f"lives in    tinytorch/{home}.py:" in out and "another" not in out

@@ -120,7 +120,11 @@ def test_numbers_are_compared_to_four_digits():
 
 
 def test_what_a_step_imports_from_the_package_comes_from_the_library_that_it_runs_on():
-    lines = "import tinytorch.ops.shape", "from tinytorch.nn.linear import Linear", "import time"
+    lines = (
+        "import tinytorch.ops.shape",
+        "from tinytorch.nn.modules.linear import Linear",
+        "import time",
+    )
     nodes = [ast.parse(line).body[0] for line in lines]
     assert [of_package(node, "torch") for node in nodes] == [True, True, False]
     assert not any(of_package(node, "tinytorch") for node in nodes)

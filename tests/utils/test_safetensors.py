@@ -10,7 +10,7 @@ import pytest
 import tinytorch
 from tinytorch import nn
 from tinytorch.core.dtype import DType
-from tinytorch.utils.safetensors import load, load_file, save, save_file
+from tinytorch.serialization.safetensors import load, load_file, save, save_file
 
 safetensors = pytest.importorskip("safetensors")
 

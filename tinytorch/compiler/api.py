@@ -8,7 +8,7 @@ from tinytorch.compiler.capture import Break
 from tinytorch.compiler.compiled import Compiled, all_compiled
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.optim.optimizer import Optimizer
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")

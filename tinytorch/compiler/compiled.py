@@ -27,7 +27,7 @@ from tinytorch.compiler.pipeline import programs_of
 from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import cpu
 from tinytorch.core.state import state
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often

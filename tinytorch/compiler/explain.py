@@ -8,7 +8,7 @@ from typing import Any
 from tinytorch.compiler.compiled import Compiled
 from tinytorch.compiler.graph import VIEWS
 from tinytorch.compiler.guards import PLAIN
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 
 @dataclass

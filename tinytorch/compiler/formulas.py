@@ -16,29 +16,22 @@ from tinytorch.autograd.node import Function
 from tinytorch.compiler.graph import OPERATIONS
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
-from tinytorch.nn import normalization
-from tinytorch.nn.attention import Attention
-from tinytorch.nn.embedding import PickRows
-from tinytorch.nn.linear import Addmm
-from tinytorch.nn.pooling import (
-    MaxPool,
-    SpreadWindows,
-    Windows,
-    join_dims,
-    window_slices,
-)
-from tinytorch.nn.rnn_loops import Loop
-from tinytorch.ops import convolution
+from tinytorch.nn.modules.attention import Attention
+from tinytorch.nn.modules.linear import Addmm
+from tinytorch.nn.modules.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
+from tinytorch.nn.modules.rnn_loops import Loop
+from tinytorch.nn.modules.sparse import PickRows
+from tinytorch.nn.nll import NllLoss
+from tinytorch.ops import convolution, normalization
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
-from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
 from tinytorch.ops.matmul import matmul_arrays
-from tinytorch.ops.nll import NllLoss
-from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.minmax import PutAlong, TakeAlong
 from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.slicing import Diagonal
 from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinytorch.core.tensor import Tensor, from_numpy
 from tinytorch.datasets.labelled import Labelled
-from tinytorch.serialization import replacing
+from tinytorch.serialization.files import replacing
 
 NAMES = [
     f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")

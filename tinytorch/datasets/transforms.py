@@ -14,8 +14,8 @@ from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.parts import flip
 from tinytorch.ops.random import rand, randint
+from tinytorch.ops.slicing import flip
 
 
 class Transform:

@@ -1,12 +1,18 @@
 """Programs on several processes: process groups, collectives and messages, over MPI or NCCL."""
 
 from tinytorch.distributed.collectives import (
+    all_gather,
     all_gather_into_tensor,
     all_reduce,
+    all_to_all,
+    all_to_all_single,
     barrier,
     broadcast,
+    gather,
     reduce,
+    reduce_scatter,
     reduce_scatter_tensor,
+    scatter,
 )
 from tinytorch.distributed.group import (
     GroupMember,
@@ -26,14 +32,6 @@ from tinytorch.distributed.group import (
     init_process_group,
     is_initialized,
     new_group,
-)
-from tinytorch.distributed.lists import (
-    all_gather,
-    all_to_all,
-    all_to_all_single,
-    gather,
-    reduce_scatter,
-    scatter,
 )
 from tinytorch.distributed.mpi import is_available, is_gloo_available, is_mpi_available
 from tinytorch.distributed.nccl import NCCLBackend, is_nccl_available

@@ -10,7 +10,7 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
-from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.modules.linear import Linear, linear
 from tinytorch.nn.parameter import Parameter
 
 

@@ -13,7 +13,7 @@ from tinytorch.distributions.distribution import (
     real,
     unit_interval,
 )
-from tinytorch.nn.loss import binary_cross_entropy_with_logits
+from tinytorch.nn.modules.loss import binary_cross_entropy_with_logits
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.sampling import bernoulli
 

@@ -13,7 +13,7 @@ from tinytorch.distributions.distribution import (
     real,
 )
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.sampling import multinomial
 from tinytorch.ops.softmax import log_softmax
 
 

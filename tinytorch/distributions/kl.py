@@ -9,7 +9,7 @@ from tinytorch.distributions.distribution import Distribution
 from tinytorch.distributions.independent import Independent
 from tinytorch.distributions.normal import Normal
 from tinytorch.distributions.normal import kl_divergence as kl_of_normals
-from tinytorch.nn.activation import softplus
+from tinytorch.nn.modules.activation import softplus
 from tinytorch.ops.gather import masked_fill
 
 KL: dict[tuple[type, type], Callable] = {(Normal, Normal): kl_of_normals}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 ABSENT = object()  # marks a name that the module did not have before the call
 

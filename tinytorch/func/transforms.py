@@ -6,7 +6,7 @@ from typing import Any
 from tinytorch.autograd.backward import grad as gradients
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import eye, ones_like, zeros_like
 from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.nn import class_loss, loss, more_losses
+from tinytorch.nn.modules import loss
 
 
 def legacy_get_string(
@@ -38,12 +38,12 @@ def older(call: Callable) -> Callable:
 loss.LossModule.__init__ = older(loss.LossModule.__init__)
 binary_cross_entropy = older(loss.binary_cross_entropy)
 binary_cross_entropy_with_logits = older(loss.binary_cross_entropy_with_logits)
-cosine_embedding_loss = older(more_losses.cosine_embedding_loss)
-cross_entropy = older(class_loss.cross_entropy)
-kl_div = older(class_loss.kl_div)
+cosine_embedding_loss = older(loss.cosine_embedding_loss)
+cross_entropy = older(loss.cross_entropy)
+kl_div = older(loss.kl_div)
 l1_loss = older(loss.l1_loss)
-margin_ranking_loss = older(more_losses.margin_ranking_loss)
+margin_ranking_loss = older(loss.margin_ranking_loss)
 mse_loss = older(loss.mse_loss)
-nll_loss = older(class_loss.nll_loss)
+nll_loss = older(loss.nll_loss)
 smooth_l1_loss = older(loss.smooth_l1_loss)
-triplet_margin_loss = older(more_losses.triplet_margin_loss)
+triplet_margin_loss = older(loss.triplet_margin_loss)

@@ -7,7 +7,7 @@ import warnings
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.upsampling import cubic
+from tinytorch.nn.modules.upsampling import cubic
 from tinytorch.ops.comparison import where
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import arange, meshgrid, ones_like

@@ -1,15 +1,14 @@
 """Broadcasting, and its mirror image: the gradient of a repeated element is a sum."""
 
-import operator
-import sys
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function, sum_to
-from tinytorch.core.arguments import checked, not_an_integer
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Size, Tensor, tensor_method
+from tinytorch.ops.arguments import as_shape
 
 
 class Expand(Function):
@@ -41,33 +40,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_integer(number: Any) -> int:
-    """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
-
-    Raises:
-        TypeError: it is of another type, such as float, bool or an array.
-    """
-    if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise not_an_integer(number)
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise not_an_integer(number) from None
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
-
-    Raises:
-        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
-    """
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    elif not sizes:
-        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
-    return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 
 @tensor_method("expand")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 
 
 def normalize_dim(dim: int, ndim: int) -> int:

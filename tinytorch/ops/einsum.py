@@ -7,9 +7,9 @@ from typing import Any
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.matmul import MatMul, check_operands
-from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
+from tinytorch.ops.slicing import diagonal
 
 # Labels for the dimensions of "...". The last dimension is 9: broadcasting aligns at the right.
 DOTS = string.digits

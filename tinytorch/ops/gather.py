@@ -8,15 +8,15 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.arithmetic import add, mul
-from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.parts import Slice
 from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.slicing import Slice
 
 
 class MaskedFill(Function):

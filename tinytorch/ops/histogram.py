@@ -9,7 +9,7 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import float32, float64, promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.creation import linspace
-from tinytorch.ops.extremes import named_result
+from tinytorch.ops.minmax import named_result
 
 HistogramResult = named_result("histogram", "hist", "bin_edges")
 

@@ -9,12 +9,12 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, flip, key_along
 from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape
+from tinytorch.ops.slicing import PutSlice, Slice, flip, key_along
 
 
 def different_shapes(arrays: list) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.comparison import ne
 from tinytorch.ops.elementwise import abs
-from tinytorch.ops.extremes import amax, amin
+from tinytorch.ops.minmax import amax, amin
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, widened
 
 

@@ -9,7 +9,7 @@ from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.views import rebase_history
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.arguments import as_shape
 from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
 from tinytorch.ops.storage import memory_of, offset_of
 

@@ -10,7 +10,7 @@ from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.minmax import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide, widened
 
 

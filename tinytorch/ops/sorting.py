@@ -1,21 +1,33 @@
-"""Sorting: sort, argsort, topk, unique and bincount."""
+"""Sorting and ranks: sort, topk, unique, bincount; searchsorted; median, quantile."""
 
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.arguments import check_flag
-from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.core.arguments import check_flag, checked
+from tinytorch.core.dtype import bool_, int32, int64, result_type
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
+from tinytorch.ops.arguments import as_integer
+from tinytorch.ops.comparison import isnan, lerp, where
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named, named_result, take_along
-from tinytorch.ops.parts import key_along
+from tinytorch.ops.elementwise import ceil, floor, round
+from tinytorch.ops.gather import gather, index_select, masked_fill
+from tinytorch.ops.minmax import TakeAlong, named, named_result, take_along
+from tinytorch.ops.reduction import any as any_of
+from tinytorch.ops.reduction import reduction
+from tinytorch.ops.shape import movedim, reshape
+from tinytorch.ops.slicing import key_along
 
 SortResult = named_result("sort", "values", "indices")
+
+
 Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
+
+
 TopKResult = named_result("topk", "values", "indices")
+
+
 TopK = named(TakeAlong, "TopkBackward0")
 
 
@@ -171,3 +183,171 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
             f"{list(weights.array.shape)}"
         )
     return BinCount.apply(input, weights, minlength)
+
+
+class SearchSorted(Function):
+    """How many elements of a sorted row [..., n] come before each x [..., m]; with `right`, those
+    that are equal to x come before it. A nan comes after all."""
+
+    differentiable = False
+
+    def forward(ctx, rows: Any, x: Any, right: bool) -> Any:
+        xp, n = ctx.xp, rows.shape[-1]
+        low, high = xp.zeros(x.shape, np.int64), xp.full(x.shape, n, np.int64)
+        for _ in range(n.bit_length()):
+            middle = (low + high) // 2
+            at = take_along(rows, xp.minimum(middle, n - 1), -1, xp)
+            before = ~(at > x if right else at >= x) & (low < high)
+            low, high = xp.where(before, middle + 1, low), xp.where(before, high, middle)
+        return low
+
+
+@checked
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where each element of `input` would be put in, so that the rows of `sorted_sequence` stay
+    sorted: before its equals, or with right=True (side="right") after them.
+
+    One row serves an input of any shape, a number too; of several, each has its row of the input.
+    `sorter` has the indices that sort the rows, where they are not sorted yet.
+
+    Raises:
+        RuntimeError: for shapes that do not match, a `side` that contradicts `right`, and a
+            sorter of another shape or not of int64.
+        NotImplementedError: for booleans.
+    """
+    x = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
+    rows, sizes = sorted_sequence, (list(sorted_sequence.array.shape), list(x.array.shape))
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted(): side is {side!r}, and right is {right}")
+    if not sizes[0] or (len(sizes[0]) > 1 and sizes[0][:-1] != sizes[1][:-1]):
+        raise RuntimeError(
+            f"searchsorted(): one sorted row, or a row of input for each, expected, but got sorted "
+            f"rows {sizes[0]} and input {sizes[1]}"
+        )
+    if bool_ in (rows.dtype, x.dtype):
+        raise NotImplementedError("searchsorted() is not implemented for bool")
+    if sorter is not None:
+        if list(sorter.array.shape) != sizes[0] or sorter.dtype is not int64:
+            raise RuntimeError(
+                f"searchsorted(): the sorter must have the shape {sizes[0]} and int64, but has "
+                f"{list(sorter.array.shape)} and {sorter.dtype!r}"
+            )
+        rows = gather(rows, -1, sorter)
+    dtype = result_type(rows, x)
+    flat = x.to(dtype) if len(sizes[0]) > 1 else reshape(x.to(dtype), (-1,))
+    found = reshape(SearchSorted.apply(rows.to(dtype), flat, right or side == "right"), sizes[1])
+    return found.to(int32) if out_int32 else found
+
+
+@checked
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Which interval between the sorted `boundaries` each element of `input` lies in, from 0 on.
+
+    Raises:
+        RuntimeError: `boundaries` is not a vector.
+    """
+    if boundaries.array.ndim != 1:
+        raise RuntimeError(
+            f"boundaries tensor must be 1 dimension, but got dim({boundaries.array.ndim})"
+        )
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+KthResult = named_result("kthvalue", "values", "indices")
+
+
+MedianResult = named_result("median", "values", "indices")
+
+
+def element_at(rank: int, parts: tuple, dim: int, keepdim: bool) -> list:
+    """The elements of this rank, counted from 0, of values and indices sorted along `dim`."""
+    return [part[key_along(dim, slice(rank, rank + 1) if keepdim else rank)] for part in parts]
+
+
+@reduction
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthResult:
+    """(values, indices) of the k-th smallest element along `dim`; the smallest one has k = 1.
+
+    Raises:
+        RuntimeError: there are fewer than k elements.
+    """
+    dim, k = normalize_dim(dim, input.array.ndim), as_integer(k)
+    x = input if input.array.ndim else reshape(input, (1,))
+    if not 1 <= k <= x.array.shape[dim]:
+        raise RuntimeError(f"kthvalue(): k = {k} is out of range for {x.array.shape[dim]} elements")
+    return KthResult(*element_at(k - 1, sort(x, dim), dim, keepdim and input.array.ndim > 0))
+
+
+@reduction
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The middle one of the sorted elements, and of an even number the lower one of the two in the
+    middle: always an element, to which the gradient goes. With `dim`, (values, indices).
+
+    A nan is the median of its row. That of no elements is nan.
+
+    Raises:
+        IndexError: the dimension has no elements.
+    """
+    if dim is None and input.array.size == 0:
+        return input.new_full((), float("nan"))
+    if dim is None:
+        return median(reshape(input, (-1,)), 0).values
+    dim = normalize_dim(dim, input.array.ndim)
+    keepdim, x = keepdim and input.array.ndim > 0, input if input.array.ndim else input[None]
+    n = x.array.shape[dim]
+    if n == 0:
+        raise IndexError(f"median(): Expected reduction dim {dim} to have non-zero size.")
+    parts = sort(x, dim)
+    values, indices = element_at((n - 1) // 2, parts, dim, keepdim)
+    last, place = element_at(n - 1, parts, dim, keepdim)  # a nan is sorted last
+    unknown = isnan(last)
+    return MedianResult(where(unknown, last, values), where(unknown, place, indices))
+
+
+QUANTILES = {"lower": floor, "higher": ceil, "nearest": round}
+
+
+@reduction
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The value below which the part q of the elements along `dim` lies, q in 0..1; of several q,
+    in front of the other dimensions. Between two elements it is interpolated. One nan makes nan.
+
+    Raises:
+        RuntimeError: for integers, q outside of 0..1, no elements, an unknown `interpolation`.
+    """
+    q = as_tensor(q, dtype=input.dtype, device=input.device)
+    x = input if dim is not None and input.array.ndim else reshape(input, (-1,))
+    at = normalize_dim(0 if dim is None else dim, x.array.ndim)
+    outside = q.array.size and not bool((q.array >= 0).all() and (q.array <= 1).all())
+    if not input.is_floating_point() or q.array.ndim > 1 or outside or x.array.shape[at] == 0:
+        raise RuntimeError(f"quantile() of {input.dtype!r} {list(input.shape)} at q = {q.tolist()}")
+    if interpolation not in ("linear", "midpoint", *QUANTILES):
+        raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}")
+    rows = movedim(sort(x, at).values, at, -1)
+    place = reshape(q, (-1,)) * (rows.array.shape[-1] - 1)
+    place = QUANTILES.get(interpolation, lambda place: place)(place)
+    below, above = (index_select(rows, -1, f(place).to(int64)) for f in (floor, ceil))
+    weight = place - floor(place) if interpolation != "midpoint" else place * 0 + 0.5
+    values = movedim(lerp(below, above, weight.expand(below.shape)), -1, 0)
+    values = masked_fill(values, any_of(isnan(rows), -1), float("nan"))
+    if keepdim:
+        kept = [1 if i == at or dim is None else n for i, n in enumerate(input.array.shape)]
+        values = reshape(values, (values.array.shape[0], *kept))
+    return values if q.array.ndim else values[0]

@@ -11,8 +11,8 @@ from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
+from tinytorch.utils.hooks import add_hook
 
 # The options that are numbers of at least 0, and what PyTorch's message calls them.
 NOT_NEGATIVE = {

@@ -1,6 +1,6 @@
 """Special functions under the names that torch.special has for them."""
 
-from tinytorch.ops.derived import logit
+from tinytorch.ops.composite import logit
 from tinytorch.ops.elementwise import exp2, expm1, log1p, round
 from tinytorch.ops.elementwise import sigmoid as expit
 from tinytorch.ops.erf import erf

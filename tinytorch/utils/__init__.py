@@ -1,3 +1,3 @@
 """What a training needs beside the network."""
 
-from tinytorch.utils import checkpoint, data, einops, safetensors
+from tinytorch.utils import checkpoint, data, einops

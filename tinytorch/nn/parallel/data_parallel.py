@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 
 
 class DataParallel(Module):

@@ -13,7 +13,7 @@ from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size
 from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.profiler import FunctionEvent, profile
 from tinytorch.utils._nested import tensors_in

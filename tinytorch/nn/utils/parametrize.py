@@ -7,8 +7,8 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import ModuleDict, ModuleList
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.container import ModuleDict, ModuleList
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 
 CACHE: dict[str, Any] = {"depth": 0, "values": {}}  # values: (module, name) -> tensor

@@ -4,9 +4,9 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from tinytorch.nn.loss import normalize
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tinytorch.nn.modules.loss import normalize
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.utils.weight_norm import registered, remove_hook
 from tinytorch.ops.matmul import dot, mv
 from tinytorch.ops.shape import movedim, reshape

@@ -4,7 +4,7 @@ import warnings
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
+from tinytorch.nn.modules.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.norm import norm
 

@@ -15,7 +15,7 @@ from types import GenericAlias
 from typing import Any
 
 from tinytorch.cuda.backend import is_available
-from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.arguments import as_integer
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items

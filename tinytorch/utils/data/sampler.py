@@ -7,8 +7,8 @@ from typing import Any
 
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import as_tensor
-from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.random import Generator, randint, randperm
+from tinytorch.ops.sampling import multinomial
 
 
 def new_seed(generator: Generator | None) -> int:

@@ -109,8 +109,10 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
-MACHINERY = "importlib warnings numpy._core".split()
-MACHINERY += "tinytorch.compiler.build tinytorch.compiler.capture tinytorch.kernels".split()
+MACHINERY = (
+    "importlib warnings numpy._core tinytorch.compiler.build tinytorch.compiler.capture "
+    "tinytorch.kernels"
+).split()
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)

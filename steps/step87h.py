@@ -395,6 +395,7 @@ def trace_backward(roots, targets):
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.elementwise import tanh
 

@@ -130,7 +130,7 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam
 
-    for module in "autograd.engine core.printing".split():
+    for module in "autograd.backward core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)

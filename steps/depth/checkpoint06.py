@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tinytorch.autograd.engine import grad
+from tinytorch.autograd.backward import grad
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu

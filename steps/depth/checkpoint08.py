@@ -223,6 +223,8 @@ if __name__ == "__main__":
     import time
     import tracemalloc
 
+    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
+
     manual_seed(0)
     # 16 layers, each of which keeps four arrays of the size of its input.
     model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU(), Tanh()) for _ in range(16)))

@@ -115,7 +115,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.backward import grad
 
     # The plain function cannot take Tensors.
     half = tensor(np.full((1, 1), 0.5, np.float16))

@@ -127,7 +127,7 @@ def data_ptr(self: Tensor) -> int:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd import backward  # noqa: F401
 
     t = tensor([[1, 2, 3], [4, 5, 6]])
     part = t.T[1:]

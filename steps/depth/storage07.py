@@ -234,7 +234,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd import backward  # noqa: F401
 
     # Overlapping windows, written by hand: some elements are multiplied twice, or not?
     y = np.ones(3)

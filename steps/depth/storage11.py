@@ -331,7 +331,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.autograd.backward")
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
     y = x.as_strided((3, 2), (1, 1))
     print(y.tolist())  # -> [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]

@@ -10,10 +10,7 @@ functions (DIVISIONS) correct that, written for each type that needs them. NumPy
 
 logaddexp of two equal infinities: inf - inf is nan, so equal operands have a case of their own.
 
-COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
-fuse13 uses the costs to decide between computing it twice and storing it.
-
-New: DIVISIONS, COSTS, and lines of the tables.
+New: DIVISIONS, and lines of the tables.
 Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.
 """
 
@@ -58,13 +55,7 @@ LIBRARY = {name: name for name in LIBRARY} | {
     "float_power": "pow",
     "fabs": "fabs",
 }
-# These take long: their result is kept rather than computed twice.
-COSTS = {
-    **dict.fromkeys((*LIBRARY, "remainder", "floor_divide", "fmod"), 20),
-    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1),
-    **dict.fromkeys(("sqrt", "divide", "reciprocal"), 4),
-    "logaddexp": 40,
-}
+
 
 ON_ALL = {
     "add": "{a} + {b}",
@@ -308,4 +299,3 @@ if __name__ == "__main__":
     # -> 65 True
     division = DIVISIONS["int"].format(t="int64_t", f="")
     print(division.count("static inline int64_t"))  # -> 2
-    print(COSTS["tanh"], COSTS["sqrt"], COSTS.get("add", 1))  # -> 20 4 1

@@ -9,10 +9,10 @@ happens to such a value depends on three questions:
 
     is it an output of the kernel?          read it back; it is written anyway
     is it cheap?                            compute it again; x is still in the cache
-    is it expensive? (exp: 20 additions)    keep it in a buffer for one row
+    is it expensive? (exp: 8 additions)     keep it in a buffer for one row
 
-A row of a million elements is too long for a buffer on the stack. Then the value becomes an
-additional output of the kernel.
+COSTS (step tracer39) counts additions. A row of a million elements is too long for a buffer on the
+stack. Then the value becomes an additional output of the kernel.
 
 The trap: to compute a value again, a pass needs that value's operands again, too. So the search for
 the last use goes backwards through the nodes.
@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
-from tinytorch.compiler.expressions import COSTS
+from tinytorch.compiler.costs import COSTS
 from tinytorch.compiler.fuse import Fuser
 from tinytorch.compiler.graph import REDUCTIONS, Graph, Node
 
 # A row's values are kept on the stack up to this size; longer rows go to an array.
 ROW_BYTES = 64 * 1024
-CHEAP = 12  # in additions: a value that costs more is kept, not computed again
+CHEAP = 7  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)

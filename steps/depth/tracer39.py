@@ -13,9 +13,10 @@ Each value has two prices, in bytes of traffic:
     x (input)   read: 4     y = x * 0.1     keep: 8, compute again: 1 + 4     recomputed from x
                             z = erf(y)      keep: 8, compute again: 10 + 5    kept
 
-The lower one counts. The nodes are in order, so one walk finds all prices. Then the nodes are
-visited in reverse: a value that the backward needs is kept, or computed from arguments that it then
-needs too.
+The lower one counts. COSTS gives an operation's work in additions; two of them count as a byte, and
+no operation as less than one. The nodes are in order, so one walk finds all prices. Then the nodes
+are visited in reverse: a value that the backward needs is kept, or computed from arguments that it
+then needs too.
 
 A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
 kept, one byte per number, rather than computed from its random numbers, four bytes each.
@@ -25,8 +26,8 @@ compute is one node.
 
 (PyTorch: AOTAutograd's min-cut partitioner. By hand: checkpointing, step checkpoint01.)
 
-New: SLOW, cheaper_again. Changed: partition.
-Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
+New: COSTS, cheaper_again. Changed: partition.
+Try: set COSTS["sin"] and COSTS["erf"] to 0. What is kept of erf(x) * sin(x) then?
 """
 
 import math
@@ -35,10 +36,15 @@ from collections.abc import Iterable
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
 from tinytorch.compiler.simplify import is_elementwise
 
-# What it costs to compute one element again, in bytes; of other operations one byte.
-SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
-    "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
-)
+# What one element of an operation costs, in additions. What is not in the table costs one.
+COSTS = {
+    **dict.fromkeys("sqrt divide reciprocal".split(), 4),
+    **dict.fromkeys("exp log".split(), 8),
+    **dict.fromkeys("exp2 expm1 log2 log10 log1p sin cos tan sinh cosh tanh erf erfc".split(), 20),
+    **dict.fromkeys("arcsin arccos arctan arcsinh arccosh arctanh arctan2 cbrt".split(), 20),
+    **dict.fromkeys("hypot power float_power remainder floor_divide fmod".split(), 20),
+    "logaddexp": 40,
+}
 
 
 def cheaper_again(nodes: Iterable[Node], forward: set[Node]) -> dict[Node, bool]:
@@ -57,7 +63,8 @@ def cheaper_again(nodes: Iterable[Node], forward: set[Node]) -> dict[Node, bool]
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
             compute = sum(price[x] for x in {*node.inputs()})
-            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done only once
+            work = max(COSTS.get(node.op, 1) / 2, 1)  # so many bytes take as long
+            compute += work * count * (node in forward)  # else it is done only once
         again[node] = compute <= keep and compute < math.inf
         price[node] = min(keep, compute)
     return again

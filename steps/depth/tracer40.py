@@ -31,13 +31,9 @@ Try: let the loop run once. What is kept of the chain?
 import math
 from collections.abc import Iterable
 
+from tinytorch.compiler.costs import COSTS
 from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, without_dead_code
 from tinytorch.compiler.simplify import is_elementwise, memory_of
-
-# What it costs to compute one element again, in bytes; of other operations one byte.
-SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
-    "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
-)
 
 
 def in_memory(nodes: Iterable[Node]) -> set[Node]:
@@ -71,7 +67,8 @@ def cheaper_again(
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
             compute = sum(price[x] for x in {*node.inputs()}) + 2 * size * (node in stored)
-            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done only once
+            work = max(COSTS.get(node.op, 1) / 2, 1)  # so many bytes take as long
+            compute += work * count * (node in forward)  # else it is done only once
         again[node] = compute <= keep and compute < math.inf
         price[node] = 0 if node in at_hand else min(keep, compute)
     return again

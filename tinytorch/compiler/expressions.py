@@ -41,13 +41,6 @@ LIBRARY = {name: name for name in LIBRARY} | {
     "float_power": "pow",
     "fabs": "fabs",
 }
-# These take long: their result is kept rather than computed twice.
-COSTS = {
-    **dict.fromkeys((*LIBRARY, "remainder", "floor_divide", "fmod"), 20),
-    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1),
-    **dict.fromkeys(("sqrt", "divide", "reciprocal"), 4),
-    "logaddexp": 40,
-}
 
 ON_ALL = {
     "add": "{a} + {b}",

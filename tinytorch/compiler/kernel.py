@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
-from tinytorch.compiler.expressions import COSTS
+from tinytorch.compiler.costs import COSTS
 from tinytorch.compiler.graph import REDUCTIONS, Node
 
 # A row's values are kept on the stack up to this size; longer rows go to an array.
 ROW_BYTES = 64 * 1024
-CHEAP = 12  # in additions: a value that costs more is kept, not computed again
+CHEAP = 7  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,20 +1,20 @@
-"""Step compile23: The argument mode: products of matrices in C
+"""Step compile23: The option max_autotune: products of matrices in C
 
 Step convcode13 generates C for products of matrices, and step program19 puts it into the program.
 For a small network this makes a training step faster than with BLAS. But the C compiler needs more
 time for the products than for all loops, and a program that makes ten steps never gets that back.
 On one machine the MLP 64-256-256-10 takes 0.30 ms a step instead of 0.41, and its first call 0.56 s
-of processor time instead of 0.22. So the program has to say which it wants:
+of processor time instead of 0.22: after some 3,000 steps that is repaid. A training has more, so
+products are generated unless the program says that it has few steps:
 
-    mode=None, "default"      the first call is short: BLAS computes the products
-    mode="max-autotune"       products in C, where step convcode13 found them to be faster
+    options={"max_autotune": False}      BLAS computes the products: a short first call
 
 `autotune` goes the same way as the backend: from compile() to Compiled, to its parts, to generate.
 
-The trap: the two modes round differently, since they add the terms of a product in another order.
+The trap: the two round differently, since they add the terms of a product in another order.
 
-PyTorch's "max-autotune" generates products of matrices, too, and measures which one is fastest. Its
-"reduce-overhead" records CUDA graphs, which are not here.
+PyTorch has this option, too, off by default: it measures several kernels for each product. Its mode
+"max-autotune" sets it; "reduce-overhead" records CUDA graphs, which are not here.
 
 New: Compiled.autotune. Changed: generate, Compiled.compile_parts, compiled; compile.
 Try: shrink the network to 8 numbers a layer. What is left of the difference?
@@ -438,12 +438,12 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "max-autotune": products of matrices on the CPU are generated, too: steps of a small
-            network take up to a third less time, and the first call up to four times as long.
-            None, "default", "reduce-overhead": BLAS computes them. There are no CUDA graphs: CuPy
-            raises an error when cuBLAS is called while a stream is being recorded, so that a graph
-            could hold no product of matrices.
-        options: has no effect.
+        mode: all mean the same: what "max-autotune" generates, products of matrices on the CPU,
+            is generated in any case. There are no CUDA graphs: CuPy raises an error when cuBLAS is
+            called while a stream is being recorded, so that a graph could hold no product.
+        options: {"max_autotune": False} leaves products of matrices to BLAS: the first call takes
+            down to a quarter of the time, and the steps of a small network up to half as long
+            again. Other options have no effect.
         disable: return the model as it is.
     Raises:
         RuntimeError: there is no such backend or mode.
@@ -461,7 +461,7 @@ def compile(
     if disable:
         return model
     chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
-    chosen["autotune"] = mode is not None and mode.startswith("max-autotune")
+    chosen["autotune"] = (options or {}).get("max_autotune", True)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     compiled = Compiled(model, **chosen)
@@ -501,17 +501,17 @@ if __name__ == "__main__":
     manual_seed(0)
     model = Sequential(Linear(64, 256), ReLU(), Linear(256, 64))
     x, results = randn(64, 64), []
-    for mode in ("default", "max-autotune"):
-        network = compile(model, mode=mode)
+    for autotune in (False, True):
+        network = compile(model, options={"max_autotune": autotune})
         start = time.perf_counter()
         results.append(network(x))
         seconds = time.perf_counter() - start
         ((entry,),) = network.compiled.entries.values()
         steps = [getattr(step, "op", "") or step.name for step in entry.forward.schedule]
         kinds = [step[:7] for step in steps if step.startswith(("matmul", "product"))]
-        print(f"{mode}: {kinds}, first call: {seconds:.2f} s")
-    # -> default: ['matmul', 'matmul'], first call: ... s
-    # -> max-autotune: ['product', 'product'], first call: ... s
+        print(f"{autotune}: {kinds}, first call: {seconds:.2f} s")
+    # -> False: ['matmul', 'matmul'], first call: ... s
+    # -> True: ['product', 'product'], first call: ... s
     print((results[0] - results[1]).abs().max().item() < 1e-5)  # -> True
 
     class Net(Module):
@@ -522,6 +522,6 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.body(x) * x.sum().item()
 
-    network = compile(Net(), mode="max-autotune")
+    network = compile(Net())
     network(x)
     print("parts:", [part.autotune for part in network.compiled.parts.values()])  # -> parts: [True]

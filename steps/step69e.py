@@ -22,6 +22,7 @@ x.repeat(1000, 1).
 New: Tensor.expand.
 Try: `1 if old == 1` in the last list. Which row of `many` is the first that the storage does not
 have?
+In depth: create01 to create07, shape01 to shape07.
 """
 
 import math

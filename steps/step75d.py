@@ -26,6 +26,10 @@ PyTorch: the same names. (Gradients have hooks too: register_full_backward_hook.
 Changed: Module.__init__, Module.__call__. New: RemovableHandle, Module.register_forward_pre_hook,
 Module.register_forward_hook.
 Try: take out handle.remove() in the loop over the units. What does the last unit cost now?
+In depth: module01 to module28, layers01 to layers10, activation01 to activation13,
+loss01 to loss19, init01 to init06, weightnorm01 to weightnorm05, lazy01 to lazy03,
+parametrize01 to parametrize04, residual01 to residual04, cells01 to cells04, loops01 to loops09,
+rnn01 to rnn10.
 """
 
 import pathlib

@@ -26,7 +26,7 @@ PyTorch: the same turns, two tasks for each worker (prefetch_factor), and the sa
 
 Changed: work, Worker.__init__, DataLoader.
 Try: leave out manual_seed in work. What do the two workers draw?
-In depth: loader01 to loader37, processes01 to processes04.
+In depth: loader01 to loader37, processes01 to processes05.
 """
 
 import collections

@@ -25,6 +25,7 @@ PyTorch: min_cut_rematerialization_partition, which finds the best cut of all.
 
 New: SLOW, is_cheap, size_of, cheapest, roots_of, leading. Changed: partition.
 Try: let is_cheap return False.
+In depth: tracer01 to tracer40.
 """
 
 import gc

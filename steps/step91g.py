@@ -26,6 +26,8 @@ PyTorch: Inductor's fusion of softmax, and of layer norm with what is around it.
 
 New: ROW, stages, needed. Changed: c_function, Group.takes.
 Try: let `needed` stop at nothing (leave out `and node not in rows`).
+In depth: expressions01 to expressions07, fuse01 to fuse13, build01 to build04, ccode01 to ccode14,
+cudacode01 to cudacode06, convcode01 to convcode13.
 """
 
 import ctypes

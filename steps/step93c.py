@@ -23,6 +23,7 @@ around a break.
 
 New: nothing.
 Try: your own network.
+In depth: compile01 to compile30.
 """
 
 import ctypes

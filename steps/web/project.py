@@ -21,7 +21,7 @@ from ..companion.reading import main_road
 ROOT = Path(__file__).resolve().parents[2]
 # In the environment: the steps that a part of the site shows, and the folder that it is written to.
 ONLY, FOLDER = "TINYTORCH_SITE_STEPS", "TINYTORCH_SITE"
-LEAST, AIM, MOST = 3, 5, 8  # steps of a page
+LEAST, AIM, MOST = 3, 5, 9  # steps of a page
 MAIN, DEPTH, DEFINITIONS, LABS = "steps", "depth", "definitions", "labs"  # folders of the site
 
 

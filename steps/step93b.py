@@ -183,7 +183,7 @@ class Source:
 
 def line_of_the_program(frame):
     """The text of the line in which the program called the framework."""
-    while frame.f_globals["__name__"].startswith("tinytorch."):
+    while frame.f_globals.get("__name__", "").startswith("tinytorch."):
         frame = frame.f_back
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
 
@@ -895,7 +895,8 @@ class Compiled:
                 log("code", self.graphs[key][0].forward.source)
             except Break as error:
                 self.breaks[key] = str(error)
-                log("breaks", f"{self.function.__name__}: {error}")
+                name = getattr(self.function, "__name__", type(self.function).__name__)
+                log("breaks", f"{name}: {error}")
         if key in self.breaks:
             return self.function(*args)
         captured, places, _ = self.graphs[key]

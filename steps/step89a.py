@@ -173,8 +173,8 @@ class Trace:
         Trace.current = None
         for source in self.sources:
             source.restore()
-        if kind is Untraceable:
-            raise Break(str(error)) from error
+        if isinstance(error, Exception) and kind is not Break:
+            raise Break(str(error)) from error  # an error of the program comes again in eager
 
     def lift(self, tensor):
         """Make a tensor of the program one on a tracer, until the trace ends."""

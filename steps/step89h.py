@@ -81,7 +81,7 @@ def perform(xp, op, args, kwargs):
     if op in WHOLE:
         return WHOLE[op](*args)
     if op == "view":
-        return args[0].view(args[1])
+        return args[0].view(*args[1:])
     if op == "check":
         return check(*args)
     if op == "random":
@@ -191,7 +191,8 @@ class TraceMode(FunctionMode):
             del self.trace.nodes[length:]
             for tracer, members in zip(tracers, before, strict=True):
                 vars(tracer).update(members)
-            return type(function.__name__, (WholeCall,), {"function": function}).apply(*args)
+            members = {"function": function, "differentiable": function.differentiable}
+            return type(function.__name__, (WholeCall,), members).apply(*args)
 
 
 class Trace:
@@ -216,8 +217,8 @@ class Trace:
         generator_for(cpu, None).source.set_state(self.stream)
         for source in self.sources:
             source.restore()
-        if kind is Untraceable:
-            raise Break(str(error)) from error
+        if isinstance(error, Exception) and kind is not Break:
+            raise Break(str(error)) from error  # an error of the program comes again in eager
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
@@ -310,8 +311,8 @@ class Tracer:
     def __invert__(self):
         return traced("invert", self)
 
-    def view(self, dtype):
-        return traced("view", self, dtype)
+    def view(self, *dtype):
+        return traced("view", self, *dtype)
 
     def __len__(self):
         return len(self.value)

@@ -96,7 +96,7 @@ def perform(xp, op, args, kwargs):
     if op in WHOLE:
         return WHOLE[op](*args)
     if op == "view":
-        return args[0].view(args[1])
+        return args[0].view(*args[1:])
     if op == "check":
         return check(*args)
     if op == "random":
@@ -216,7 +216,8 @@ class TraceMode(FunctionMode):
             del self.trace.nodes[length:]
             for tracer, members in zip(tracers, before, strict=True):
                 vars(tracer).update(members)
-            return type(function.__name__, (WholeCall,), {"function": function}).apply(*args)
+            members = {"function": function, "differentiable": function.differentiable}
+            return type(function.__name__, (WholeCall,), members).apply(*args)
 
 
 class Trace:
@@ -241,7 +242,7 @@ class Trace:
         generator_for(cpu, None).source.set_state(self.stream)
         for source in self.sources:
             source.restore()
-        if kind is Untraceable:
+        if isinstance(error, Exception) and kind is not Break:
             raise Break(f"{error}, in: {self.line}") from error
 
     def kept(self):
@@ -335,8 +336,8 @@ class Tracer:
     def __invert__(self):
         return traced("invert", self)
 
-    def view(self, dtype):
-        return traced("view", self, dtype)
+    def view(self, *dtype):
+        return traced("view", self, *dtype)
 
     def __len__(self):
         return len(self.value)
@@ -1095,13 +1096,13 @@ ROW = "[i]", "[0]"  # the places of what is one number for a row
 
 
 def is_reduction(node):
-    """Whether a node is the sum or the maximum of each row of floats."""
+    """Whether a node is the sum or the maximum of each row of two floats or more."""
     if node.op not in REDUCTIONS or str(node.dtype) not in SUFFIX:
         return False
     (x,), axis = node.inputs(), node.kwargs.get("axis")
     axis = range(len(x.shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     last = len(x.shape) - 1
-    return x.dtype == node.dtype and [a % (last + 1) for a in axis] == [last]
+    return x.dtype == node.dtype and [a % (last + 1) for a in axis] == [last] and x.shape[-1] > 1
 
 
 def place_of(node, shape):

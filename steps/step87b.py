@@ -1,8 +1,9 @@
 """Step 87b: An array that writes down what is done to it
 
 Typing the graph of step 87a by hand is work. Python can do it: let it run the function once, on an
-object that behaves like an array and keeps a record. A Tracer holds two things: a real array, and the Node that stands for
-it. Each operation on it computes a real result and writes a new node into the Trace that is open:
+object that behaves like an array and keeps a record. A Tracer holds two things: a real array, and
+the Node that stands for it. Each operation on it computes a real result and writes a new node into
+the Trace that is open:
 
     x * 2      ->   value: 2 * the real array      node: multiply(%0, 2)
 
@@ -137,6 +138,7 @@ def graph_of(function, *arrays):
 
 
 if __name__ == "__main__":
+
     def function(x, n=2):
         for _ in range(n):
             x = x * x + 1

@@ -9,8 +9,8 @@ Python turns 2 < x into x > 2.
 last one, for a function looks a variable up when it runs.
 
 An array from outside, such as a weight, becomes a node "constant", which holds the array itself and
-not a copy; each run reads it. `perform` does what is not a function of the array library. Properties
-such as shape come from the real array and make no node: they are plain data, and frozen.
+not a copy; each run reads it. `perform` does what is not a function of the array library.
+Properties such as shape come from the real array and make no node: they are plain data, and frozen.
 
 The trap: in `w @ x` the array is asked first, and NumPy would take the tracer for an object to be
 put into an array. `__array_ufunc__ = None` tells NumPy to leave the operation to the tracer.

@@ -854,6 +854,7 @@ if __name__ == "__main__":
     part = compile(lambda x: x[:1])(x)
     part += 10
     print(x, compile(lambda x: x)(x) is x)  # -> tensor([11.,  2.]) True
+    print(compile(lambda x: {"twice": x * 2})(x))  # -> {'twice': tensor([22.,  4.])}
     print(compile(lambda pair: pair[0] + pair[1])([x, x]))  # -> tensor([22.,  4.])
     fast = compile(lambda x, y: (x * y, x + y))
     print(fast(x, x * 1))  # -> (tensor([121.,   4.]), tensor([22.,  4.]))

@@ -21,7 +21,7 @@ memory of a tracer. `base` is only there because the framework asks arrays for i
 The trap: new tensors, such as zeros(3), must be tracers as well. `with tracing_device` (step 63a)
 makes it the default device.
 
-PyTorch's counterparts are FakeTensors and ProxyTensors, which see the calls below autograd.
+PyTorch: FakeTensors and ProxyTensors, which see the calls below autograd.
 
 New: Untraceable, FUNCTIONS, MAKERS, TracedModule, constant, refuse, tracing_device.
 Changed: graph_of, Tracer.

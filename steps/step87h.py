@@ -10,8 +10,7 @@ for the gradient it starts from, and the formulas write their nodes behind those
     forward     %0 x, %1 w      ->  %3 = multiply(%0, %1),  %4 = tanh(%3)
     backward    %2 the gradient ->  %5 = multiply(%2, %4),  ...
 
-The engine has applied the chain rule, and added and summed gradients where that was needed; what
-it did is in the list. The result is the joint graph, from inputs and gradients of the results to
+What the engine did is in the list: the joint graph, from inputs and gradients of the results to
 results and gradients of the inputs.
 
 The gradient that a program will pass to backward() is not known yet, so it is an input. Ones stand

@@ -10,15 +10,15 @@ So compile() returns an object that is called like the function. It makes a key 
     and beside     whether operations are recorded at all
 
 and keeps a graph for each key. The first call with a new key traces; each later one runs the graph.
-A number such as n in the demo is frozen in the graph (step 87b), so its value is in the key. Its
-type stands beside it because 1, 1.0 and True are equal, and give results of different types.
+A number such as n in the demo is frozen in the graph (step 87b), so its value is in the key, and
+its type as well, because 1, 1.0 and True are equal.
 
-A source of the graph may be one of the arguments. Then its place is noted, so that the next call's
-argument goes there. Other sources, such as weights, are the tensors that the function found by
-itself. They are read again in each call, and so a graph sees weights that have been trained.
+If a source of the graph is an argument, its place is noted, and the next call's argument goes
+there. Other sources, such as weights, are the tensors that the function found by itself. Each call
+reads them again, and so a graph sees weights that have been trained.
 
-The trap is what is not in the key. Everything else that the function looks at, such as whether the
-network is in training, was frozen in the first trace. Steps 89a to 89h are about this.
+The trap is what is not in the key. Whatever else the function looks at, such as whether the
+network is in training, is frozen. Steps 89a to 89h are about this.
 
 PyTorch: torch.compile; the conditions are called guards.
 

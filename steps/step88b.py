@@ -518,21 +518,16 @@ if __name__ == "__main__":
         fast = compile(model) if compiled else model
         x = randn(64, 2)
         target = (x[:, :1] * x[:, 1:]).tanh()
-        losses = []
         for _ in range(100):
             loss = mse_loss(fast(x), target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-        return losses
+        return loss.item()
 
-    eager, fast = train(False), train(True)
-    print(f"{eager[0]:.4f} {eager[-1]:.4f}")  # -> 0.3247 0.0887
-    print(max(abs(a - b) for a, b in zip(eager, fast, strict=True)) < 1e-5)  # -> True
+    print(f"{train(False):.4f} {train(True):.4f}")  # -> 0.0887 0.0887
 
-    x = ones(2, 2)
-    loss = compile(Linear(2, 1))(x).sum()
+    loss = compile(Linear(2, 1))(ones(2, 2)).sum()
     try:  # here: the package's compiler can do it
         loss.backward(create_graph=True)
     except NotImplementedError as error:

@@ -6,21 +6,19 @@ A framework can compute at three times:
     lazy      later: each line adds a node, and a graph is run when a value is needed.
     traced    once: the first call makes a graph, and the later ones skip the program.
 
-Eager shows every value, and stops at the line of an error; it never sees two operations together.
-Lazy sees them together, but makes the graph anew in each call. Traced pays for the graph once, and
-must ask in each call whether it still holds. The demo's columns are these three. In the last row n
-is 4, and the traced graph still has three products: compile() has n in its key for this.
+Eager stops at the line of an error, and never sees two operations together. Lazy sees them
+together, but makes the graph anew in each call. Traced makes it once, and must ask in each call
+whether it still holds. The demo's columns are these three. In the last row n is 4, and the traced
+graph still has three products: compile() has n in its key for this.
 
-A traced derivative is the list of what the chain rule did. Calculus has an older way: take the
-formula itself, and apply the rules to it.
+A traced derivative is the list of what the chain rule did. In calculus one applies rules to the
+formula itself:
 
     d(u * v) = du * v + u * dv        each product becomes two, and each factor is written twice
 
 So symbolic derivatives grow. For n rounds of x = x * x, the demo writes the formula of the
 derivative and counts its products: n * 2^n. The traced one has four nodes a round, because in a
 list a value that is used twice is written once.
-
-The trap is to take tracing for symbolic work. It knows no formulas, only calls.
 
 PyTorch is eager, and traced under torch.compile. TensorFlow 1 was lazy; so are tinygrad and MLX.
 

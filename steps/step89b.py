@@ -16,8 +16,6 @@ The weights change at each step of training, and must not count as changed. They
 tensor is the same object, and only its elements are new. The tensors that a Watch finds are lifted
 before the trace, like the arguments in step 89a.
 
-The check costs some microseconds for each module, at each call.
-
 The trap: id() as a key says which objects were seen, and Python may give the id of an object that
 is gone to a new one. So `seen` keeps the objects.
 

@@ -12,8 +12,8 @@ cell is empty until the variable has a value.
 
 note() remembers these entries of the dict, and looks at what they hold: square is a function, so
 its names are noted as well. A network leads to its class, and the class to its methods, so the
-names that `forward` reads are found. Functions and classes of the framework are left out: they do
-not change. So a function is traced anew when a global has another value.
+names that `forward` reads are found. The framework's own functions and classes do not change, and are
+left out.
 
 No guard sees what none of these names lead to: a function that asks the time, or reads a file,
 gives what it gave in the trace. Such a function must not be compiled.
@@ -21,7 +21,7 @@ gives what it gave in the trace. Such a function must not be compiled.
 The trap: co_names holds attributes, too, such as `sum` in x.sum(). A global of the same name is
 then watched without need. That costs a comparison, and is never wrong.
 
-PyTorch: Dynamo reads the bytecode of the function for this, instruction after instruction.
+PyTorch: Dynamo reads the bytecode of the function for this.
 
 New: names_in, of_package, inside. Changed: Watch, contents.
 Try: leave out the line with __closure__: the 13 and 15 become 3 and 5.

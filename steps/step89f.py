@@ -1,8 +1,7 @@
 """Step 89f: Random numbers are drawn again in each run
 
-Dropout, compiled as in step 89e, drops the same numbers in every step of training. NumPy's
-generator, which knows nothing of tracers, drew the mask in the trace, and so it stands in the graph
-as a constant.
+Dropout, compiled as in step 89e, drops the same numbers in every step of training. NumPy's generator
+drew the mask in the trace, and so it stands in the graph as a constant.
 
 A generator of this framework draws from the `source` of its device. So the device of tracers brings
 one of its own. TracedSource draws from the generator of the CPU, and records that it did:
@@ -18,9 +17,6 @@ it, and the passes of stage 90 must not merge two of them, although they look th
 
 Seeding has no node, so it breaks. The generator of the tracers' device is deleted when the trace
 ends, because manual_seed() seeds all generators that there are.
-
-The trap: a Function that draws while it runs as one piece (step 89e) needs none of this: it is the
-real one, and draws in each run.
 
 PyTorch: compiled programs draw other numbers than eager ones, unless fallback_random is set.
 

@@ -2,11 +2,11 @@
 
     running_mean += 0.1 * (batch_mean - running_mean)
 
-A batch norm keeps averages, and a program may count in a tensor. In the trace the tracer of
-running_mean has become another node, by Tracer.write of step 87f. But when the trace ends, the
-tensor gets its old array back, the new node is not an output, and no run ever writes: in silence.
+A batch norm keeps averages. In the trace the tracer of running_mean has become another node, by
+Tracer.write of step 87f. But when the trace ends, the tensor gets its old array back, the new node
+is not an output, and no run ever writes: in silence.
 
-A graph has no memory, and need not get any. A source whose tracer no longer stands for its input
+A source whose tracer no longer stands for its input
 has been written. What the tracer stands for at the end becomes one more output of the graph,
 
     forward:  sources  ->  results | written values | what backward needs

@@ -4,9 +4,9 @@ A run of a graph gives numbers, and nothing else. A function can do more: count 
 attribute, append to a list, keep a tensor in self.last, give back the very tensor that it got, or
 a view of it. Compiled as in step 89g it does such things once, in the trace, and never again.
 
-So compare before and after. The Watch of step 89b knows all that the function can reach, and says
-after the trace whether something has changed. Then the function cannot be a graph, and what the
-trace has changed is put back, so that the run in eager does it once and not twice.
+The Watch of step 89b knows all that the function can reach, and says after the trace whether
+something has changed. Then the function cannot be a graph, and what the trace has changed is put
+back, so that the run in eager does it once and not twice.
 
 The result must be a new tensor, or a tuple of such, with memory of its own: else a write into it
 later would have to reach an argument. And no tensor of the trace may live on. `made` has weak
@@ -16,9 +16,7 @@ by the program: they get their real arrays, and the function runs in eager.
 An open mode, such as autocast, sees operations and changes them, so under one nothing is compiled;
 nor for an argument that is not a tensor, number or text.
 
-What remains outside is said in step 89c: files, clocks, and objects that no name leads to.
-
-The trap: a list that the function makes anew in each call, and drops, is not a reason to break.
+The trap: files, clocks, and objects that no name leads to are still not seen (step 89c).
 
 PyTorch: Dynamo repeats many of these effects after the graph has run, in place of breaking.
 

@@ -12,8 +12,8 @@ cell is empty until the variable has a value.
 
 note() remembers these entries of the dict, and looks at what they hold: square is a function, so
 its names are noted as well. A network leads to its class, and the class to its methods, so the
-names that `forward` reads are found. The framework's own functions and classes do not change, and are
-left out.
+names that `forward` reads are found. What belongs to the framework does
+not change, and is left out.
 
 No guard sees what none of these names lead to: a function that asks the time, or reads a file,
 gives what it gave in the trace. Such a function must not be compiled.

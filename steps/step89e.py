@@ -12,8 +12,8 @@ TraceMode first tries to trace the formula. If that fails, it removes what was b
 WholeCall runs the real Function on copies of the real arrays, and records a call, with a part for
 each result. A Function that changed its copies writes into its arguments, which a graph must know
 of: Untraceable. In the backward pass, WholeCall does the same with the Function's backward. ctx
-belongs to the value of the call node, so it travels with the saved values to the second graph. The `...` are which arguments need a gradient, and the
-shapes of the results.
+belongs to the value of the call node, so it travels with the saved values to the second graph. The
+`...` are which arguments need a gradient, and the shapes of the results.
 
 The shape of nonzero()'s result depends on values, and all behind it was traced for one shape.
 call() compares, and raises CheckFailed.

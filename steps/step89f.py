@@ -1,7 +1,7 @@
 """Step 89f: Random numbers are drawn again in each run
 
-Dropout, compiled as in step 89e, drops the same numbers in every step of training. NumPy's generator
-drew the mask in the trace, and so it stands in the graph as a constant.
+Dropout, compiled as in step 89e, drops the same numbers in every step of training: the mask was
+drawn in the trace by NumPy, and stands in the graph as a constant.
 
 A generator of this framework draws from the `source` of its device. So the device of tracers brings
 one of its own. TracedSource draws from the generator of the CPU, and records that it did:

@@ -1,11 +1,12 @@
 """Step 89h: What else a function does
 
-A run of a graph gives numbers, and nothing else. A function can do more: count its calls in an
-attribute, append to a list, keep a tensor in self.last, give back the very tensor that it got, or
-a view of it. Compiled as in step 89g it does such things once, in the trace, and never again.
+A run of a graph gives numbers, and nothing else. A function can do more, and step 89g is wrong
+then: a dict as the result is an error, `return x` gives another tensor than x, and a tensor that
+the function puts into a list stays a tracer. A count of calls in an attribute is right, but only
+because the guard sees it change, and each call traces anew.
 
-The Watch of step 89b knows all that the function can reach, and says after the trace whether
-something has changed. Then the function cannot be a graph, and what the trace has changed is put
+The Watch of step 89b knows what the function can reach, and says after the trace whether something
+has changed. Then the function cannot be a graph, and what the trace has changed is put
 back, so that the run in eager does it once and not twice.
 
 The result must be a new tensor, or a tuple of such, with memory of its own: else a write into it

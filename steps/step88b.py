@@ -11,8 +11,9 @@ So the whole network is one node. The engine calls its backward once, and puts t
 come back into .grad of each weight, for the weights are its inputs. An optimizer sees no
 difference. (`None, *(...)`: the first argument of forward, the graphs, has no gradient.)
 
-Not each result has a gradient: a function may return a loss and a detached number beside it.
+Not each result has a gradient: a function may return a loss, and the mean of its data beside it.
 record_outputs makes those of `roots` results of this node, and leaves the others without history.
+`saves = ()`: what is saved here are plain arrays, without the roles of step 32e.
 
 This is a whole compiler, though its graphs run just as they were written down. What follows: it is
 never wrong (89), computes less (90), in loops of its own (91), with less memory (92).

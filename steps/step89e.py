@@ -16,7 +16,8 @@ belongs to the value of the call node, so it travels with the saved values to th
 `...` are which arguments need a gradient, and the shapes of the results.
 
 The shape of nonzero()'s result depends on values, and all behind it was traced for one shape.
-call() compares, and raises CheckFailed.
+call() compares, and raises CheckFailed. `view` gets a node because embedding's check of its numbers
+reads them as unsigned ones.
 
 The trap: a Function that gives a view of its argument may not be hidden in a piece: a write into
 the view would have to reach the argument. It breaks the graph, as before.

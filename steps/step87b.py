@@ -1,28 +1,26 @@
 """Step 87b: An array that writes down what is done to it
 
-Nobody wants to type the graph of step 87a. And to read it out of Python's source would mean to
-understand loops, functions, classes and all the rest of Python.
-
-But Python itself understands them. So let it run the function once, on an object that behaves like
-an array and keeps a record. A Tracer holds two things: a real array, and the Node that stands for
-it. Each operation on it computes a real result and writes a new node:
+Typing the graph of step 87a by hand is work. Python can do it: let it run the function once, on an
+object that behaves like an array and keeps a record. A Tracer holds two things: a real array, and
+the Node that stands for it. Each operation on it computes a real result and writes a new node into
+the Trace that is open:
 
     x * 2      ->   value: 2 * the real array      node: multiply(%0, 2)
 
-What Python does in between leaves no trace. A loop of three rounds becomes three groups of nodes,
-one after the other; a call of a function becomes what that function does; of an `if` only the
-branch remains that was taken. The graph is the whole computation, without the program.
+What Python does in between leaves no trace. A loop of two rounds becomes two groups of nodes, one
+after the other; a call becomes what the called function does; of an `if` only the branch remains
+that was taken.
 
-The real values make it easy: the array library says what shape and type each result has, and
-raises its own errors. The price is that the first run costs a little more than a usual one.
+The real values tell the shape and type of each result, and raise NumPy's own errors. (NumPy's sum
+is a scalar object; asarray makes it an array again.)
 
-The trap: everything that is no tracer is frozen. The `n` of the demo was 3 when the function was
-traced, and the graph has three products for ever.
+The trap: whatever is not a tracer is frozen. The `n` of the demo was 2 when the function was
+traced, so the graph has two products for ever.
 
 PyTorch: torch.fx.symbolic_trace, whose Proxy has no value; jax.make_jaxpr.
 
 New: Trace, Tracer, as_node, traced, graph_of.
-Try: trace polynomial with n = 5. How many nodes are there?
+Try: trace with n=1 and with n=4, and count the nodes: where is the sum, where is the loop?
 """
 
 import numpy as np
@@ -141,29 +139,21 @@ def graph_of(function, *arrays):
 
 if __name__ == "__main__":
 
-    def polynomial(x, n=3):
-        y = x * 0
-        for k in range(n):
-            y = y * x + k
-        return y if n > 2 else -y
+    def function(x, n=2):
+        for _ in range(n):
+            x = x * x + 1
+        return -x.sum() if n > 1 else x
 
     x = np.array([1.0, 2.0])
-    graph = graph_of(polynomial, x)
+    graph = graph_of(function, x)
     print(graph)
     # -> inputs: %0 float64[2]
-    # -> %1 = multiply(%0, 0)  float64[2]
-    # -> %2 = multiply(%1, %0)  float64[2]
-    # -> %3 = add(%2, 0)  float64[2]
-    # -> %4 = multiply(%3, %0)  float64[2]
-    # -> %5 = add(%4, 1)  float64[2]
-    # -> %6 = multiply(%5, %0)  float64[2]
-    # -> %7 = add(%6, 2)  float64[2]
-    # -> return %7
-    print(graph.run(np, [np.array([3.0, 10.0])]), polynomial(10.0))  # -> [array([ 5., 12.])] 12.0
-
-    print(graph_of(lambda x: -(x * x).sum(axis=0), x))
-    # -> inputs: %0 float64[2]
     # -> %1 = multiply(%0, %0)  float64[2]
-    # -> %2 = sum(%1, axis=0, keepdims=False)  float64[]
-    # -> %3 = negative(%2)  float64[]
-    # -> return %3
+    # -> %2 = add(%1, 1)  float64[2]
+    # -> %3 = multiply(%2, %2)  float64[2]
+    # -> %4 = add(%3, 1)  float64[2]
+    # -> %5 = sum(%4, axis=None, keepdims=False)  float64[]
+    # -> %6 = negative(%5)  float64[]
+    # -> return %6
+    other = np.array([3.0, 10.0])
+    print(*graph.run(np, [other]), function(other))  # -> -10303.0 -10303.0

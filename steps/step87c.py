@@ -1,27 +1,25 @@
 """Step 87c: All operators, and arrays from outside
 
-A tracer of step 87b can be added and multiplied, and `2 * x` fails already. Python has two methods
-for each operator, __mul__ and __rmul__ for the case that the other operand stands on the left.
-All do the same with another name, so a table has the names, and a loop attaches the methods.
+A tracer of step 87b can be added and multiplied, but `2 * x` fails: Python asks the left operand's
+__mul__ first, and then the right one's __rmul__, which is missing. All operators do the same
+under another name, so a loop attaches them from a table. A comparison needs no second method, for
+Python turns 2 < x into x > 2.
 
 `op=op` in the lambda keeps the name that the loop has now. Without it all methods would use the
 last one, for a function looks a variable up when it runs.
 
-A second kind of operand is an array from outside: a weight that the function finds by itself. It is
-no tracer and no number. It becomes a node "constant", which holds the array; the graph reads it in
-each run. `perform` does what is no function of the array library: a constant is there, an index
-is taken.
+An array from outside, such as a weight, becomes a node "constant", which holds the array itself and
+not a copy; each run reads it. `perform` does what is not a function of the array library.
+Properties such as shape come from the real array and make no node: they are plain data, and frozen.
 
 The trap: in `w @ x` the array is asked first, and NumPy would take the tracer for an object to be
 put into an array. `__array_ufunc__ = None` tells NumPy to leave the operation to the tracer.
-
-Properties such as shape are asked of the real array, and recorded nowhere: a shape is plain data.
 
 PyTorch: Proxy gets its operators from a table in the same way; constants become get_attr nodes.
 
 New: OPERATORS, COMPARISONS, perform, text_of, Tracer.__getitem__, __invert__, shape and the like.
 Changed: Graph.run, Graph.__str__, as_node, traced.
-Try: leave out `op=op`.
+Try: leave out `op=op`, twice. The demo's product is then a bitwise_or, which floats do not have.
 """
 
 import numpy as np
@@ -192,23 +190,18 @@ def graph_of(function, *arrays):
 
 if __name__ == "__main__":
     x, w = np.array([1.0, 2.0]), np.ones((3, 2))
-    graph = graph_of(lambda x: (w @ x[:, None]).T.sum(axis=1) - 2.5 / x, x)
+    graph = graph_of(lambda x: (w @ x[:, None]).T - 2.5 / x[0], x)
     print(graph)
     # -> inputs: %0 float64[2]
     # -> %1 = getitem(%0, (slice(None, None, None), None))  float64[2, 1]
     # -> %2 = constant(array[3, 2])  float64[3, 2]
     # -> %3 = matmul(%2, %1)  float64[3, 1]
     # -> %4 = transpose(%3)  float64[1, 3]
-    # -> %5 = sum(%4, axis=1, keepdims=False)  float64[1]
-    # -> %6 = divide(2.5, %0)  float64[2]
-    # -> %7 = subtract(%5, %6)  float64[2]
+    # -> %5 = getitem(%0, 0)  float64[]
+    # -> %6 = divide(2.5, %5)  float64[]
+    # -> %7 = subtract(%4, %6)  float64[1, 3]
     # -> return %7
     w *= 10
-    print(graph.run(np, [x]))  # -> [array([87.5 , 88.75])]
-    print(graph_of(lambda x: ~(x > np.array(1.5)), x))
-    # -> inputs: %0 float64[2]
-    # -> %1 = constant(1.5)  float64[]
-    # -> %2 = greater(%0, %1)  bool[2]
-    # -> %3 = invert(%2)  bool[2]
-    # -> return %3
-    print(graph_of(lambda x: x * (x.ndim + x.size + len(x.shape)), x).nodes[0].dtype)  # -> float64
+    print(graph.run(np, [x]))  # -> [array([[27.5, 27.5, 27.5]])]
+
+    print([node.op for node in graph_of(lambda x: ~(2 < x), x).nodes])  # -> ['greater', 'invert']

@@ -3,28 +3,26 @@
 The graph of step 87g computes a loss and no gradients. Must a compiler know the derivative of
 every operation in a graph?
 
-Look at what backward() does: it visits nodes, and each calls a formula, such as
-`g * (1 - y * y)`, on arrays. The arrays are those that forward has saved. In a trace these are
-tracers. So run the engine, unchanged, with a tracer for the gradient it starts from, and the
-formulas write themselves down behind those of forward:
+No. backward() visits the calls, and each runs a formula, such as `g * (1 - y * y)`, on arrays
+that forward has saved. In a trace these are tracers. So run the engine, unchanged, with a tracer
+for the gradient it starts from, and the formulas write their nodes behind those of forward:
 
     forward     %0 x, %1 w      ->  %3 = multiply(%0, %1),  %4 = tanh(%3)
-    backward    %2 the gradient ->  %5 = multiply(%4, %4),  ...
+    backward    %2 the gradient ->  %5 = multiply(%2, %4),  ...
 
-That is all. The chain rule, sums of gradients, the way back through broadcasts: the engine has
-done it, and what it did is in the list. The result is the joint graph, from inputs and gradients
-of the results to results and gradients of the inputs.
+What the engine did is in the list: the joint graph, from inputs and gradients of the results to
+results and gradients of the inputs.
 
-The gradient that a program passes to backward() is not known yet, so it is an input. The ones stand
-for it in the trace, and only their shape matters.
+The gradient that a program will pass to backward() is not known yet, so it is an input. Ones stand
+for it in the trace, where only their shape matters.
 
-The trap: backward() would put the gradients into .grad of the program's tensors. backward_pass,
-with targets, is what autograd.grad calls, and returns them.
+The trap: backward() would put the gradients into .grad of the program's tensors. backward_pass
+returns those of `edges`, the targets, as autograd.grad does (step 65a).
 
 PyTorch: AOTAutograd, which traces joint graphs in the same way, by running its engine.
 
 New: Captured, trace_backward. Changed: capture.
-Try: capture a function with two results, and count the inputs.
+Try: capture a function with two results, (x * w, x + w). Which inputs are the two gradients?
 """
 
 import types
@@ -413,10 +411,8 @@ if __name__ == "__main__":
     # -> %7 = subtract(%2, %6)  float32[2]
     # -> %8 = multiply(%7, %0)  float32[2]
     # -> return %4, %8
-    print(captured.count, captured.roots, captured.wanted)  # -> 1 [0] [1]
 
-    y = function(x, w)
-    y.backward(tensor([1.0, 10.0]))
+    function(x, w).backward(tensor([1.0, 10.0]))
     arrays = [x.array, w.array, np.array([1, 10], np.float32)]
-    result, gradient = captured.graph.run(np, arrays)
-    print(gradient, w.grad.array)  # -> [0.20998716 4.199743  ] [0.20998716 4.199743  ]
+    print(captured.graph.run(np, arrays)[1], w.grad.array)
+    # -> [0.20998716 4.199743  ] [0.20998716 4.199743  ]

@@ -1,7 +1,7 @@
 """Step 88a: compile(): one trace for each kind of arguments
 
 capture() gives a graph that holds for the shapes, types and numbers of one call. A program calls
-its function with many, and wants to know nothing of graphs.
+its function with many.
 
 So compile() returns an object that is called like the function. It makes a key of the arguments,
 
@@ -10,20 +10,20 @@ So compile() returns an object that is called like the function. It makes a key 
     and beside     whether operations are recorded at all
 
 and keeps a graph for each key. The first call with a new key traces; each later one runs the graph.
-A number such as n in the demo is part of the key, for it is frozen in the graph (step 87b), and
-`type(x)` stands beside it because 1, 1.0 and True are equal and give results of different types.
+A number such as n in the demo is frozen in the graph (step 87b), so its value is in the key, and
+its type as well, because 1, 1.0 and True are equal.
 
-A source is either one of the arguments, and then its number is noted, so that the next call's
-argument goes there; or a tensor that the function found by itself, such as a weight. That one is
-read again in each call, and so a graph sees weights that have been trained.
+If a source of the graph is an argument, its place is noted, and the next call's argument goes
+there. Other sources, such as weights, are the tensors that the function found by itself. Each call
+reads them again, and so a graph sees weights that have been trained.
 
-The trap is what is not in the key. Everything else that the function looks at, such as whether the
-network is in training, was frozen in the first trace. Stage 89 is about this.
+The trap is what is not in the key. Whatever else the function looks at, such as whether the
+network is in training, is frozen. Steps 89a to 89h are about this.
 
 PyTorch: torch.compile; the conditions are called guards.
 
 New: key_of, Compiled, run, compile.
-Try: leave type(x) out of key_of, and call repeat(x, 2.0) after repeat(x, 2).
+Try: leave type(x) out of key_of, and call fast(x, 2.0) at the end: repeat(x, 2.0) is a TypeError.
 """
 
 import types
@@ -492,9 +492,9 @@ if __name__ == "__main__":
 
     fast = compile(repeat)
     x = tensor([1.0, 2.0, 3.0])
-    print(fast(x, 2), repeat(x, 2))
-    # -> tensor([0.5070, 0.5918, 0.9012]) tensor([0.5070, 0.5918, 0.9012])
-    print(fast(x * 2, 2), fast(x, 1), fast(x[:2], 2))
-    # -> tensor([0.4496, 0.4976, 1.0528]) tensor([0.0900, 0.2447, 0.6652]) tensor([0.7730, 1.2270])
+    print(fast(x, 2), fast(x * 2, 2))
+    # -> tensor([0.5070, 0.5918, 0.9012]) tensor([0.4496, 0.4976, 1.0528])
+    print(fast(x, 1), fast(x[:2], 2))
+    # -> tensor([0.0900, 0.2447, 0.6652]) tensor([0.7730, 1.2270])
     print(len(fast.graphs))  # here: graphs are counted
     # -> 3

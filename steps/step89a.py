@@ -3,31 +3,29 @@
     def halve(x):
         return x / 2 if x.sum() > 100 else x
 
-Step 88b's compile() gets this wrong, and says nothing. Python asks the tracer of x.sum() > 100
-whether it is true, and an object without __bool__ is always true. So the graph divides by 2, and
-does so for every x. Nor would the real value help: it belongs to this call, and the next one may
-have to go the other way.
+Step 88b's compile() stops here: `if` asks the tensor for its truth, the tensor asks its array for
+item(), and the graph has no node for that. Nor would the real value help:
+the next call may have to go the other way, and a graph has no `if`.
 
-A graph has no `if`. So a tracer must not give a value away: bool(), float(), item(), tolist() raise
-Untraceable. The end of the trace turns that into a Break, and compile() does what it was asked for
-in another way: it calls the function itself, in eager. The reason is kept under the call's key, so
-that the next call of this kind need not try again.
+So no value may leave a tracer. bool(), float(), item(), tolist() raise Untraceable. (An object
+without __bool__ is true in Python if its len() is not 0: an `if` inside the framework would be
+wrong in silence.) The end of the trace turns the error into a Break, and compile() calls the
+function itself, in eager. It keeps the reason under the call's key, so that the next call of this
+kind does not trace again.
 
-Now compile() may be put around any function. It is faster, or it is as before.
+x.item() is not an operation, so a FunctionMode does not see it, and x would not be lifted yet. So
+the arguments are lifted before the function runs.
 
-A value is asked for in arguments first of all, so these are lifted before the function runs, and
-not only when an operation meets them: x.item() is no operation.
+The way to keep a graph is `where`, an operation that computes both sides: where(x.sum() > 100,
+x / 2, x).
 
-A way out for the writer of the function is `where`, which is an operation, and computes both sides:
-where(x.sum() > 100, x / 2, x).
-
-The trap: a break costs what the trace had done until then, and what is behind it is not fast. It is
-worth looking into `breaks` when a function gains nothing.
+The trap: all of the function is eager after a break. Look into `breaks` when it gains nothing.
 
 PyTorch: a graph break. There, the part before and the part behind it become graphs of their own.
 
 New: Break, Tracer.refuse, Compiled.traced. Changed: capture, Trace.__exit__, Compiled.
-Try: leave __bool__ out of the list, and run the demo.
+Try: leave out the lifting in capture(), and give compile(lambda x: x * x.item()) first tensor(2.0),
+then tensor(3.0): the second result is 6.
 """
 
 import types

@@ -1,24 +1,23 @@
 """Step 89d: A question of the framework becomes a check
 
-Step 89a refuses each question for a value, and so no classifier can be compiled. For each
-loss asks one: is any target out of range? It asks in order to raise an error, and the answer is the
-same in each run of a program that is right.
+Step 89a refuses each question for a value. But functions of the framework ask some, such as a loss:
+is any target out of range? They ask in order to raise an error, and the answer is the same in each
+run of a program that is right.
 
-So it matters who asks. A question of the program, `if x.sum() > 100`, may go either way, and
-breaks. A question of the framework is answered with the real value, and the answer is written down,
-as a node that has no result:
+So it matters who asks. A question of the program may go either way, and breaks. A question of the
+framework gets the real value, and the answer is written down, as a node that has no result:
 
     %6 = check(%5, False)
 
 When the graph runs, check() compares. If the answer is another one, it raises CheckFailed, and
-compile() calls the function itself, which then does what it does in eager: here, raise the
-error with the target in it.
+compile() calls the function itself, which does what it does in eager: here, raise the error.
 
-Who asks is seen from the frame of the caller: the name of its module begins with "tinytorch.", or
-not. (A tensor's own bool() asks by item(), which is refused to all.)
+The frame of the caller tells who asks: the name of its module begins with "tinytorch.", or not.
+(`if x.sum() > 100` in a program asks by Tensor's bool(), which is the framework. But that asks the
+tracer by item(), which is refused to all.)
 
-Checks are nodes on which no output depends, and without_dead_code keeps them. One that fails in a
-backward graph is an error of the program: it is too late to run the function in eager.
+No output depends on a check, and without_dead_code keeps it. If one fails in a backward graph, it
+is too late to run the function in eager: the program gets the error CheckFailed.
 
 The trap: a run that fails a check halfway must not have changed anything. So far a graph changes
 nothing at all; step 89g must keep that.
@@ -27,7 +26,7 @@ PyTorch: torch._check, and the asserts that Dynamo leaves in a graph.
 
 New: CheckFailed, check. Changed: perform, Graph.run, kind_of, Trace.record,
 Tracer.__bool__, without_dead_code, Compiled.
-Try: refuse in any case, and print fast.breaks.
+Try: let __bool__ always refuse, and print fast.breaks after the first call.
 """
 
 import sys

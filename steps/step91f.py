@@ -1306,9 +1306,9 @@ if __name__ == "__main__":
     # ->     r1[i] = v4;
     # -> }}
 
-    graph = capture(lambda x: x * 2 - (x * 2).sum(1, keepdim=True), (x,)).forward  # here: a graph
+    graph = capture(lambda x: (x * 2 - x.sum(1, keepdim=True)) @ x.T, (x,)).forward  # here: a graph
     print([node.op for node in graph.nodes])  # here: the same
-    # -> ['kernel', 'part', 'part', 'subtract']
+    # -> ['multiply', 'sum', 'transpose', 'subtract', 'matmul']
 
     inf, nan = float("inf"), float("nan")
     fast = compile(lambda x: amax(x * 2, 1))

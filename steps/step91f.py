@@ -1308,7 +1308,7 @@ if __name__ == "__main__":
 
     graph = capture(lambda x: (x * 2 - x.sum(1, keepdim=True)) @ x.T, (x,)).forward  # here: a graph
     print([node.op for node in graph.nodes])  # here: the same
-    # -> ['multiply', 'sum', 'transpose', 'subtract', 'matmul']
+    # -> ['multiply', 'sum', 'swapaxes', 'subtract', 'matmul']
 
     inf, nan = float("inf"), float("nan")
     fast = compile(lambda x: amax(x * 2, 1))

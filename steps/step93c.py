@@ -1,25 +1,24 @@
 """Step 93c: Three networks, trained compiled
 
 The compiler is done: from a function to lists, from lists to shorter lists, loops in C, a program,
-a plan for its memory, and a way back wherever that fails. What is it worth? The demo trains three
-networks twice each, from the same start and on the same batches, in eager and compiled, loss and
-all, in turns.
+a plan for its memory, and a way back to eager wherever that fails. What is it worth? The demo
+trains three networks twice each, from the same start and on the same batch, in eager and compiled,
+in turns.
 
     chain   forty operations on each number, no matrix product       the best case
     MLP     products of matrices, GELU between them
     GPT     attention, layer norms, GELU, a softmax over letters
 
-The losses have to be the same; that is the first column. The second is how many times as fast a
-step is. Where large products take most of the time, little can be gained, since NumPy's products
-are as good as any. Where many small operations are strung together, a lot.
+The first column says whether the losses are the same, the last how many times as fast a step
+is. Where large products take most of the time, little can be gained, since both call NumPy's
+product. Where many small operations follow each other, a lot can.
 
-The first call costs what tracing and the C compiler take, seconds in all. A training of an hour
-does not see it; for the ten steps of a test it is a loss (step 93b).
+The first call costs the time of tracing and of the C compiler. That is little for an hour of
+training; for ten steps of a test it is a loss (step 93b).
 
-You have now a compiler that trains networks, in one file of some 1,100 lines of code, in which you
-have read each line. What PyTorch has and you have not: graphs for all sizes at once, loops for a
-GPU, products and convolutions in its own loops, second derivatives, parts of a function compiled
-around a break.
+You have now read each line of a compiler that trains networks, in one file of some 1,000 lines of
+code. PyTorch's has more: graphs for all sizes at once, loops for a GPU, products and convolutions
+in its own loops, parts of a function compiled around a break.
 
 New: nothing.
 Try: your own network.

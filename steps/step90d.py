@@ -5,9 +5,9 @@ backward of these operations reads seven arrays of the forward, and step 87i kee
 all can be computed from three, h, tanh(h) and the exp in the sigmoid, by operations that cost
 little.
 
-A kept value is written in the forward, read in the backward, and takes memory in between. A value
-that is computed again costs its operations. Step 84b made that choice by hand, for a whole block.
-A compiler can choose for each value.
+A kept value takes memory from the forward to the backward; a value that is computed again costs
+its operations. Step 84b made that choice by hand, for a whole block. A compiler can choose for
+each value.
 
 An operation is cheap if it computes each number from one of each operand, in about the time that
 reading it takes: + and *, comparisons, `where`; or if it is a view. exp is not. roots_of follows a

@@ -15,8 +15,8 @@ that no error code is wanted in a global variable, which a vector could not set.
 Not every machine has them, so has_vectors builds a small loop and tries to load it. Where that
 fails, the function is called for one number at a time: slower, and right.
 
-The error function of GELU is a polynomial in NumPy, some 30 nodes in a graph. erf_of can be given
-a form for another kind of array; the one for tracers records a single operation.
+The error function of GELU is a polynomial in NumPy, some 30 nodes in a graph. The form of erf_of
+for tracers records one.
 
 The trap: from here on the numbers differ from NumPy's in the last digits, since two good libraries
 round differently.

@@ -1,8 +1,8 @@
 """Step 92b: Memory is planned
 
 Each run of a program makes dozens of arrays and throws them away. For large ones the operating
-system hands out pages and takes them back, which may cost more than the arithmetic. But each run
-makes the same sizes in the same order, so all of it can be decided once.
+system hands out pages and takes them back, which costs time. But each run makes the same sizes in
+the same order, so all of it can be decided once.
 
 A value lives from the line that makes it to the last line that reads it. Two values of one shape
 whose lives do not overlap share a buffer:

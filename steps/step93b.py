@@ -1,8 +1,8 @@
 """Step 93b: When compiling loses
 
-A graph holds for one kind of arguments. To make one takes as long as thousands of calls of a small
-function: it runs on tracers, passes go over the list, the C compiler builds a library. So compiling
-does not pay
+A graph holds for one kind of arguments. To make one takes a fraction of a second, as long as ten
+thousand calls of a small function: it runs on tracers, passes go over the list, the C compiler
+builds a library. So compiling does not pay
 
     for lengths that differ in each call, such as sentences: a graph for each
     for a function that is called a few times
@@ -13,8 +13,8 @@ Against the first there is a limit. After eight graphs, further kinds of argumen
 those that have a graph keep it. Eight is enough for a shorter batch at the end of an epoch, and for
 training beside evaluation.
 
-The demo first prints how many calls in eager one trace costs. Then it calls a function with twelve
-lengths, once each: eight graphs, made for nothing, and four calls in eager.
+The demo prints how many calls in eager one trace costs, and then calls a function with twelve
+lengths: eight graphs, made for nothing, and four calls in eager.
 
 What you can do: pad sentences to a few lengths, and compile the part that is always called with
 the same shapes.

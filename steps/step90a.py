@@ -1,29 +1,29 @@
 """Step 90a: Operations that change nothing
 
 Formulas are written for all cases, and a graph holds one. Dropout in evaluation multiplies by 1, a
-mean over one number divides by 1, a cast goes to the type that is there. In a list of nodes such
-things are easy to see, and so is what to do: let everything that reads the node read its argument.
+mean over one number divides by 1, a cast goes to the type that is there already. Such a node can
+go: what reads it may read its argument.
 
-`rewritten` goes through the graph once and asks a rule about each node, whose arguments are the new
-ones already. If the rule names an older node, that one takes its place. What nobody reads any more
-falls out.
+`rewritten` goes through the graph once and asks a rule about each node, whose arguments are
+replaced already. If the rule names an older node, that one takes its place. What nothing reads any
+more falls out.
 
     %3 = multiply(%2, 1)      ->   (gone)
     %4 = exp(%3)              ->   %3 = exp(%2)
 
-A compiler may do only what leaves each number as it is, bit for bit. x * 1 is x for every x, nan
-and -0.0 included. x + 0 is not: -0.0 + 0 is 0.0, so it stays. x * 0 is not 0 where x is inf. And x
-* 1 is x only if it has x's shape and type: an integer times 1.0 is none.
+Only what leaves each number as it is, bit for bit, is allowed. x * 1 is x for every x, nan and -0.0
+included. x + 0 is not, for -0.0 + 0 is 0.0. x * 0 is not 0 where x is inf. And an integer times
+1.0 is a float, so shape and type must be those of x.
 
-The trap is memory. `return x * 1` gave a new array, and the simplified graph would give x itself,
-so that a write into the result changed the argument. with_memory_of_their_own puts a copy where an
+The trap is memory. `return x * 1` gave a new array. The shorter graph would give x itself, and a
+write into the result would change the argument. with_memory_of_their_own puts a copy where an
 output shows the memory of an input, of a constant or of another output.
 
-PyTorch: Inductor's pattern matcher, and constant folding beside it.
+PyTorch: Inductor's pattern matcher.
 
-New: VIEWS, EFFECTS, simplify, rewritten, algebra,
+New: VIEWS, EFFECTS (used in step 90b), simplify, rewritten, algebra,
 is_number, memory_of, with_memory_of_their_own. Changed: capture.
-Try: let algebra take x + 0 for x, and compare the signs of zero.
+Try: let algebra take x + 0 for x, and compare the signs of zero in the first line.
 """
 
 import gc
@@ -901,13 +901,11 @@ if __name__ == "__main__":
     fast = compile(function)
     x = tensor([1.0, -0.0])
     print(fast(x), function(x))  # -> tensor([1., 0.]) tensor([1., 0.])
-    print(next(iter(fast.graphs.values()))[0].forward)  # here: a graph is looked at
-    # -> inputs: %0 float32[2]
-    # -> %1 = add(%0, 0.0)  float32[2]
-    # -> return %1
+    nodes = next(iter(fast.graphs.values()))[0].forward.nodes  # here: a graph is looked at
+    print([node.op for node in nodes])  # here: the same
+    # -> ['add']
 
-    fast = compile(lambda x: x * 1)
-    y = fast(x)
+    y = compile(lambda x: x * 1)(x)
     y += 5
     print(x, y)  # -> tensor([1., -0.]) tensor([6., 5.])
     print(compile(lambda x: (x * 1).reshape(2, 1))(x).T)  # -> tensor([[1., -0.]])

@@ -1,27 +1,25 @@
 """Step 90b: The same computed twice
 
-A person writes (x @ w).tanh() in two places, and the backward pass writes more: each formula
-computes what it needs, and does not know that its neighbour has it. Softmax and the entropy behind
-it both take exp of the same difference. In the graph, such nodes have the same operation on the
-same arguments.
+A program may have (x @ w).tanh() in two places, and the backward pass adds more: each formula
+computes what it needs, and does not know that another one has it already. In the graph, such nodes
+have the same operation on the same arguments.
 
-So the rule keeps a dict from (operation, arguments, options) to the first node that did it, and
-names that one for each later node with an equal key. Since `rewritten` hands it nodes whose
-arguments are replaced already, whole branches grow together: when two sums are one, so are the two
-exponentials of them.
+So this rule keeps a dict from (operation, arguments, options) to the first node that had them, and
+names that node for each later one with an equal key. `rewritten` hands it nodes whose arguments
+are replaced already, so whole branches merge: when two products are one, their exponentials have
+equal arguments and are one, too.
 
     %3 = exp(%1)                          %3 = exp(%1)
     %4 = exp(%1)                    ->
     %5 = add(%3, %4)                      %4 = add(%3, %3)
 
-A number is in the key by its repr, which tells 1, 1.0 and True apart, and 0.0 from -0.0: dict keys
-do not. A node of another graph could get the id of one that is gone, so the dict lives as long
-as the pass, and its nodes with it.
+The key has numbers by their repr, since as dict keys 1, 1.0 and True are equal, and 0.0 and -0.0.
+It has nodes by their id; the dict also holds the nodes, so no id is used twice.
 
-What has an effect is never merged: random("uniform") twice are two draws, check and call
-have their time.
+A node with an effect is never merged: two random("uniform") are two draws, and a check or a call
+must happen as often as it stands there.
 
-The trap: a merged node lives longer, from its first use to its last, and so does its memory.
+The trap: a merged node lives from its first use to its last, and so does its memory.
 
 PyTorch: CSE, common subexpression elimination, in AOTAutograd's graphs.
 
@@ -912,26 +910,16 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, rand
 
     def function(x):
-        a = (x * 2).exp() + 1
-        b = (x * 2).exp() + 1
-        return a / b + (x * 2.0).exp()
+        return ((x * 2).exp() + 1) / ((x * 2).exp() + 1) + (x * 2.0).exp()
 
     x = tensor([0.5, 1.0])
-    captured = capture(function, (x,))  # here: a graph is looked at
-    print(captured.forward)  # here: the same
-    # -> inputs: %0 float32[2]
-    # -> %1 = multiply(%0, 2.0)  float32[2]
-    # -> %2 = exp(%1)  float32[2]
-    # -> %3 = add(%2, 1.0)  float32[2]
-    # -> %4 = divide(%3, %3)  float32[2]
-    # -> %5 = add(%4, %2)  float32[2]
-    # -> return %5
+    print([node.op for node in capture(function, (x,)).forward.nodes])  # here: a graph is looked at
+    # -> ['multiply', 'exp', 'add', 'divide', 'add']
     print(compile(function)(x), function(x))  # -> tensor([3.7183, 8.3891]) tensor([3.7183, 8.3891])
 
     def noise(x):
         return x + rand(2) - rand(2)
 
-    manual_seed(0)
-    print(compile(noise)(x))  # -> tensor([0.8395, 1.3672])
-    manual_seed(0)
-    print(noise(x))  # -> tensor([0.8395, 1.3672])
+    for each in (noise, compile(noise)):
+        manual_seed(0)
+        print(each(x))  # -> tensor([0.8395, 1.3672])

@@ -1,27 +1,27 @@
 """Step 90c: A large operation as many small ones
 
-Layer norm is one piece in the graph, by step 89e, because its formula is written for the speed of
-NumPy: it makes few passes over the rows, and puts its sums through matrix products, with writes
-into parts of arrays that a tracer refuses. A compiler wants the opposite. It will write loops of
-its own, in stage 91, and for that it has to see what is done to each number.
+Layer norm is one piece in the graph (step 89e), because its formula is written for the speed of
+NumPy: it gets its sums from matrix products, and writes into parts of arrays, which a tracer
+refuses. A compiler wants the opposite. It will write loops of its own, from step 91a on, and for
+that it has to see what is done to each number.
 
-So a table says what a trace calls in place of a Function. PlainLayerNorm has the formula as step
-58a had it, and in backward the derivative that was worked out there; it saves values as it likes,
-because a compiled function is differentiated once only. In eager nothing changes: the table is
-asked by TraceMode alone.
+So a table says what a trace calls in place of a Function. PlainLayerNorm has the formula of step
+58a, and in backward the derivative that was worked out there. It saves values without
+save_for_backward, because a compiled function is differentiated once only. In eager nothing
+changes: only TraceMode looks at the table.
 
     call(NativeLayerNorm, ...)    ->    sum, divide, subtract, multiply, ...
 
-Numbers may differ in the last digit, for a mean by a sum rounds in another way than one by a
-product. So "bit for bit" ends here, and "as exactly as eager" takes its place.
+Numbers may differ in the last digit, since a sum rounds in another way than a matrix product. From
+here on the promise is no longer "bit for bit", but "as exact as eager".
 
-The trap: a decomposition must take the same arguments and give gradients for the same ones. It
-takes running_mean and running_var and does not look at them; a layer norm has none.
+The trap: a decomposition must take the same arguments as the Function. So it takes running_mean and
+running_var, which only a batch norm has, and does not look at them.
 
-PyTorch: decompositions, a table from 2,000 operators to some 250.
+PyTorch: decompositions, tables that write large operators as smaller ones.
 
 New: PlainLayerNorm, row_means, decompositions. Changed: TraceMode.called.
-Try: empty the table, and print the forward graph.
+Try: empty the table. What is the first line now?
 """
 
 import gc
@@ -943,35 +943,13 @@ if __name__ == "__main__":
 
     x = tensor([[1.0, 2.0, 4.0], [0.0, 5.0, 1.0]], requires_grad=True)
     w, b = tensor([1.0, 2.0, 3.0], requires_grad=True), tensor([0.0, 1.0, 0.0], requires_grad=True)
-    captured = capture(function, (x, w, b))  # here: a graph is looked at
-    print(captured.forward)  # here: the same
-    # -> inputs: %0 float32[2, 3], %1 float32[3], %2 float32[3]
-    # -> %3 = sum(%0, axis=1, keepdims=True)  float32[2, 1]
-    # -> %4 = divide(%3, 3)  float32[2, 1]
-    # -> %5 = subtract(%0, %4)  float32[2, 3]
-    # -> %6 = multiply(%5, %5)  float32[2, 3]
-    # -> %7 = sum(%6, axis=1, keepdims=True)  float32[2, 1]
-    # -> %8 = divide(%7, 3)  float32[2, 1]
-    # -> %9 = add(%8, 1e-05)  float32[2, 1]
-    # -> %10 = sqrt(%9)  float32[2, 1]
-    # -> %11 = divide(1, %10)  float32[2, 1]
-    # -> %12 = multiply(%5, %11)  float32[2, 3]
-    # -> %13 = multiply(%12, %1)  float32[2, 3]
-    # -> %14 = add(%13, %2)  float32[2, 3]
-    # -> return %14, %1, %12, %11
+    nodes = capture(function, (x, w, b)).forward.nodes  # here: a graph is looked at
+    print(*(node.op for node in nodes))  # here: the same
+    # -> sum divide subtract multiply sum divide add sqrt divide multiply multiply add
 
-    def gradients(function):
+    for each in (function, compile(function)):
         x.grad = w.grad = b.grad = None
-        (function(x, w, b) * tensor([1.0, -2.0, 0.5])).sum().backward()
-        return x.grad, w.grad, b.grad
-
-    print(*gradients(function), sep="\n")
-    # -> tensor([[ 1.7754, -2.6631,  0.8877],
-    # ->         [-0.3306, -0.0827,  0.4133]])
-    # -> tensor([-1.9949, -2.2429,  0.4367])
-    # -> tensor([ 2., -4.,  1.])
-    print(*gradients(compile(function)), sep="\n")
-    # -> tensor([[ 1.7754, -2.6631,  0.8877],
-    # ->         [-0.3306, -0.0827,  0.4133]])
-    # -> tensor([-1.9949, -2.2429,  0.4367])
-    # -> tensor([ 2., -4.,  1.])
+        (each(x, w, b) * tensor([1.0, -2.0, 0.5])).sum().backward()
+        print(x.grad[0], w.grad)
+        # -> tensor([ 1.7754, -2.6631,  0.8877]) tensor([-1.9949, -2.2429,  0.4367])
+        print(b.grad)  # -> tensor([ 2., -4.,  1.])

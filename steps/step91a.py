@@ -1,8 +1,8 @@
 """Step 91a: A loop in C
 
 x * 2 + 1 in NumPy is two loops. The first reads x and writes an array, the second reads that array
-and writes another. For a million numbers this is 16 MB of traffic for 2 million operations, and
-memory is slower than arithmetic by far (step 86b). One loop that does both would move 8 MB:
+and writes another. For a million float32 that moves 16 MB for 2 million operations, and memory is
+far slower than arithmetic (step 86b). One loop that does both moves 8 MB:
 
     for (long i = 0; i < n; i++) {
         float v0 = a0[i];
@@ -11,25 +11,21 @@ memory is slower than arithmetic by far (step 86b). One loop that does both woul
         r0[i] = v2;
     }
 
-Nobody can have written this loop in advance, for the next program needs another one. But the graph
-says what belongs into it, so the compiler writes it: a variable for each node, in order. What is in
-between never reaches memory. `build` hands the text to the C compiler of the machine, and loads the
-library that comes out, as in step 82a.
+The graph says what belongs in it, so the compiler writes it: a variable for each node, in order.
+Values in between never reach memory. `build` gives the text to the C compiler of the machine and loads the library that comes
+out, as step 82a did.
 
-The numbers have to be NumPy's. `(float)0.1` rounds as NumPy does. -ffp-contract=off forbids the
-compiler to join a product and a sum into one operation that rounds once. maximum gives nan if one
-of the two is nan; x != x is true for nan alone. So the demo may ask for equality, bit for bit.
+The numbers have to be NumPy's, bit for bit. `(float)0.1` rounds as NumPy does. -ffp-contract=off
+forbids joining a product and a sum into one operation that rounds once. `restrict` promises that a
+result has memory of its own; so the C compiler may work on several numbers at a time.
 
-`restrict` promises that results lie in memory of their own, and so lets the compiler work on eight
-numbers at a time.
-
-The trap: integers wrap in other ways, and `add` of two truth values is `or` in NumPy. has_formula
-takes floats of one type, and truth values beside them.
+The trap is nan: maximum gives nan if one of the two is nan. In C, x != x is true for nan only.
+Integers are left to NumPy: has_formula takes floats of one type, and truth values beside them.
 
 PyTorch: Inductor writes C++ for the CPU, and Triton for a GPU.
 
 New: FORMULAS, C_TYPES, FLAGS, has_formula, c_expression, c_number, c_function, build.
-Try: -ffast-math in FLAGS, and a nan among the numbers.
+Try: leave out `|| {0} != {0}` in "maximum". What becomes of the nan?
 """
 
 import ctypes
@@ -1081,31 +1077,22 @@ if __name__ == "__main__":
     from tinytorch.ops.minmax import maximum
 
     def function(x, y):
-        return maximum((x * 2 + 0.1) / y, x) * (y > 0.5)
+        return maximum(x * 2 + 0.1, y) * (y > 0.5)
 
     x, y = tensor([1.0, -3.0, float("nan"), 1e-30]), tensor([0.3, 1.0, 1.0, 7.0])
     graph = capture(function, (x, y)).forward
-    print(all(map(has_formula, graph.nodes)))  # -> True
     source = c_function(graph.nodes, graph.inputs, graph.outputs)
-    print(source)
-    # -> #include <math.h>
-    # -> void kernel(long n, const float *a0, const float *a1, float *restrict r0) {
-    # -> for (long i = 0; i < n; i++) {
-    # ->     float v0 = a0[i];
-    # ->     float v1 = a1[i];
-    # ->     float v2 = v0 * (float)2.0;
+    print(source[source.index("    float v3") :])
     # ->     float v3 = v2 + (float)0.1;
-    # ->     float v4 = v3 / v1;
-    # ->     float v5 = v4 >= v0 || v4 != v4 ? v4 : v0;
-    # ->     _Bool v6 = v1 > (float)0.5;
-    # ->     float v7 = v6;
-    # ->     float v8 = v5 * v7;
-    # ->     r0[i] = v8;
+    # ->     float v4 = v3 >= v1 || v3 != v3 ? v3 : v1;
+    # ->     _Bool v5 = v1 > (float)0.5;
+    # ->     float v6 = v5;
+    # ->     float v7 = v4 * v6;
+    # ->     r0[i] = v7;
     # -> }}
 
     result = np.empty(4, np.float32)
     build(source).kernel(4, *(ctypes.c_void_p(a.ctypes.data) for a in (x.array, y.array, result)))
-    print(result, result.tobytes() == function(x, y).array.tobytes())
-    # -> [ 0.         -3.                 nan  0.01428571] True
+    print(result, result.tobytes() == function(x, y).array.tobytes())  # -> [ 0.  1. nan  7.] True
     print([has_formula(node) for node in capture(lambda x: x.sum() * 2, (x,)).forward.nodes])
     # -> [False, True]

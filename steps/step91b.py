@@ -3,31 +3,32 @@
 A loop may hold operations of one shape. But not all of them:
 
     a = x * 2
-    s = a.sum()            a loop cannot give s before it has ended,
-    b = a + s              and so cannot begin b
+    s = a @ a              a product is no such loop: it needs all of a,
+    b = s + 1              and b needs the product
+    c = a * b
 
-a and b are of one shape, and b needs s, which needs all of a. If they were one loop, it would have
-to stand before the sum and behind it. So not shapes decide, but paths.
+All have one shape, and a, b and c have formulas in C. But one loop for the three would have to run
+before the product, for a, and after it, for b. So the path between two operations decides, too.
 
-Give each group a level, the number of groups that must be done before it. An operation reads
-groups; the highest level among them counts. If all groups of that level have its shape, it joins
-them, else it starts a group one level higher:
+Give each group a level, the number of groups that must be done before it. A new operation looks
+at the groups that it reads, and among them at those of the highest level. If all of these have its
+shape, it joins them. Else it starts a group one level higher:
 
     level 0   a = x * 2
-    level 1   s = sum(a)
-    level 2   b = a + s          reads levels 0 and 1; the sum is no loop of this kind
+    level 1   s = a @ a
+    level 2   b = s + 1     reads level 1, but a product is not a loop of this kind: a new group
+              c = a * b     reads levels 0 and 2, and joins level 2
 
-If an operation joins several groups, they become one. Is that safe? Groups of one level do not read
-each other, for then one of them would stand higher; so no path leads from one to the other.
-Sorted by level, each group comes behind all that it reads.
+If it joins several groups, they become one. That is safe: a group that reads another one stands
+higher, so no path leads from one group to another of its level. Sorted by level, each group
+comes after all that it reads.
 
-The trap is the shape: an operation that makes (3, 4) from (4,) does not join, though it could. Step
-91e sees to that.
+The trap is the shape: what makes (3, 4) from (4,) has no formula yet. Step 91e changes that.
 
 PyTorch: Inductor's scheduler, which scores pairs of nodes to fuse.
 
 New: Group, grouped.
-Try: leave out `group.level == level`, and print the groups of the last function.
+Try: leave out `and group.level == level`. Where does b's addition stand in the second function?
 """
 
 import ctypes
@@ -1106,14 +1107,14 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     def groups(function):
-        graph = capture(function, (tensor([1.0, 2.0, 3.0]),)).forward
+        graph = capture(function, (tensor([[1.0, 2.0], [3.0, 4.0]]),)).forward
         return [(group.level, [node.op for node in group.nodes]) for group in grouped(graph)]
 
-    print(*groups(lambda x: ((x * 2 + 1) / x).square()), sep="\n")
-    # -> (0, ['multiply', 'add', 'divide', 'multiply'])
-    print(*groups(lambda x: x * 2 + (x * 2).sum()), sep="\n")
-    # -> (0, ['multiply'])
-    # -> (1, ['sum'])
-    # -> (2, ['add'])
-    print(*groups(lambda x: (x * 2 - 1) / (x + 3)), sep="\n")
+    def product_between(x):
+        a = x * 2
+        return a * (a @ a + 1)
+
+    print(*groups(lambda x: (x * 2 - 1) / (x + 3)))
     # -> (0, ['multiply', 'subtract', 'add', 'divide'])
+    print(*groups(product_between))
+    # -> (0, ['multiply']) (1, ['matmul']) (2, ['add', 'multiply'])

@@ -1,26 +1,26 @@
 """Step 91e: Rows and columns
 
-A bias is added to each row, a scale belongs to each row, a loss is one number for all: such
-operands have other shapes than the result, and has_formula sends their operations to NumPy. So
-nearly each layer of a network breaks a loop in two.
+A bias is added to each row, a scale belongs to each row, a loss is one number for all. Such
+operands have other shapes than the result, so has_formula leaves their operations to NumPy, and
+nearly each layer of a network ends a loop.
 
-See each shape as rows and columns, where all dimensions but the last are rows. Then what element of
-an operand belongs to row i and column j?
+See each shape as rows and columns: the last dimension is the columns, all others are rows. Then
+which element of an operand belongs to row i and column j?
 
     as many rows and columns     a[i * columns + j]
     one row                      a[j]                a bias
     one column                   a[i]                a scale of each row
     one number                   a[0]
 
-place_of says which, or None: an operand (32, 64) of a result (8, 32, 64) is none of these, and
-stays NumPy's. Two loops go over i and j; the inner one is the one that works on several numbers at
-a time. Where all operands are of the same size, one loop over all numbers does it: one row.
+place_of says which; it returns None for, say, an operand (3, 4) of a result (2, 3, 4), which stays
+NumPy's. Two loops go over i and j, and the inner one works on several numbers at a time. Where all
+operands have the size of the result, all of it counts as one long row.
 
-A broadcast_to is now no operation at all, but a place. And a reshape that keeps the last dimension,
-(256, 64) to (8, 32, 64), keeps rows and columns, so it no longer divides two loops.
+A broadcast_to is now only a place, which costs nothing. And a reshape that keeps the last
+dimension, (256, 64) to (8, 32, 64), keeps rows and columns, so it no longer ends a loop.
 
-The trap is a shape such as (1, n), which is one row of n, and (n, 1), n rows of one. If there is
-only one column, an operand of that size is the whole result, and not a scale.
+The trap: (n, 1) is n rows of one number. Beside a result (n, 1), such an operand is as large as the
+result, and not a scale; so place_of has "[i]" only where there are several columns.
 
 PyTorch: Inductor has an index expression for each load, with sizes as symbols.
 
@@ -1225,14 +1225,8 @@ if __name__ == "__main__":
     args = randn(3, 4), randn(4), randn(3, 1), randn(1)
     fast = compile(function)
     print((fast(*args) - function(*args)).abs().max().item() < 1e-6)  # -> True
-    forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
-    print(forward)  # here: the same
-    # -> inputs: %0 float32[3, 4], %1 float32[4], %2 float32[3, 1], %3 float32[1]
-    # -> %4 = kernel(4 operations, %0, %1, %2, %3)
-    # -> %5 = part(%4, 0)  float32[3, 4]
-    # -> return %5
-    source = forward.nodes[0].args[0].source  # here: the same
-    print(source[source.index("for") :])  # here: the same
+    source = next(iter(fast.graphs.values()))[0].forward.nodes[0].args[0].source  # here: C text
+    print(source[source.index("for") : source.index("\n    float v4")])  # here: the same
     # -> for (long i = 0; i < rows; i++) {
     # -> #pragma omp simd
     # -> for (long j = 0; j < columns; j++) {
@@ -1240,16 +1234,8 @@ if __name__ == "__main__":
     # ->     float v1 = a1[j];
     # ->     float v2 = a2[i];
     # ->     float v3 = a3[0];
-    # ->     float v4 = v0 + v1;
-    # ->     float v5 = v4 * v2;
-    # ->     float v6 = v5 - v3;
-    # ->     float v7 = tanhf(v6);
-    # ->     r0[i * columns + j] = v7;
-    # -> }}}
 
     scores, bias = randn(2, 3, 4), randn(3, 4)
-    fast = compile(lambda a, b: (a + b).exp())
-    print((fast(scores, bias) - (scores + bias).exp()).abs().max().item() < 1e-5)  # -> True
-    forward = next(iter(fast.graphs.values()))[0].forward  # here: the same
-    print([node.op for node in forward.nodes])  # here: the same
+    graph = capture(lambda a, b: (a + b).exp(), (scores, bias)).forward  # here: a graph
+    print([node.op for node in graph.nodes])  # here: the same
     # -> ['add', 'exp']

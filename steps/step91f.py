@@ -1,32 +1,31 @@
 """Step 91f: Sums of rows
 
-A mean over each row reads what a loop has just computed. Now that a kernel goes row by row, it can
-add up as it goes: a variable before the inner loop, an addition in it, and behind it the sum is
-known.
+A mean over each row reads what a loop has just computed. A kernel that goes row by row can add up
+on the way: a variable before the inner loop, an addition in it, and after it the sum is known.
 
     double sv3 = 0;
     for (j ...) { ...  sv3 += v2; }
-    float v3 = sv3;                     behind the loop: one number for the row
+    float v3 = sv3;                     after the loop: one number for the row
     float v4 = v3 / (float)4.0;         what is done to it is done once a row
 
-So a group may take the sum or the maximum of its rows, and operations on these. `takes` decides;
-what reads a sum and needs it for each column has to wait for the next step.
+So a group may take the sum or the maximum of its rows, and operations on these numbers. `takes`
+decides. An operation that needs a sum for each column, as in x * 2 - x.sum(1, keepdim=True), still
+starts a new group; the next step changes that.
 
-How exact is a long sum? NumPy adds in pairs, so that errors stay small. A single float that grows
-would lose the small numbers. The sum is kept in double, and rounded once.
+How exact is a long sum? A float that has grown large loses the small numbers that are added to it.
+NumPy adds in pairs; here the sum is a double, rounded once at the end.
 
-Several sums at a time are kept for the vector instructions, one for each place of a vector, if the
-compiler may add in another order: reduction(+:sv3) allows it. For the maximum OpenMP has its own,
-but that forgets a nan. So HIGHEST declares one that keeps it.
+reduction(+:sv3) lets the compiler keep several partial sums, one for each place of a vector, and
+join them after the loop. OpenMP's own maximum forgets a nan, so HIGHEST declares one that keeps it.
 
-The trap: `max` of a row with nan is nan, and of numbers that are all -inf is -inf, not the -inf
-that it began with by chance. Both are in the demo.
+The trap is what a maximum begins with: -inf, and not 0, or a row of negative numbers has maximum 0.
 
 PyTorch: Inductor's reductions, with Welford's method for variances.
 
 New: REDUCTIONS, HIGHEST, is_reduction, c_defined, c_start, c_end, c_added, highest, c_pragma,
 Group.takes. Changed: c_function, declarations, Group, grouped, Kernel, fuse.
-Try: "float" in place of "double", and a row of 10 million numbers 0.1.
+Try: "float" in place of "double", and compile(lambda x: (x * 2).sum(1)) for a row of 10 million
+numbers 0.1.
 """
 
 import ctypes
@@ -1296,20 +1295,10 @@ if __name__ == "__main__":
     manual_seed(0)
     x = randn(3, 4)
     fast = compile(function)
-    for a, b in zip(fast(x), function(x), strict=True):
-        print((a - b).abs().max().item() < 1e-6)
-    # -> True
-    # -> True
-    forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
-    source = forward.nodes[0].args[0].source  # here: the same
-    print(source[source.index("for (long i") :])  # here: the same
-    # -> for (long i = 0; i < rows; i++) {
-    # -> double sv3 = 0;
-    # -> #pragma omp simd reduction(+:sv3)
-    # -> for (long j = 0; j < columns; j++) {
-    # ->     float v0 = a0[i * columns + j];
-    # ->     float v1 = expf(v0);
-    # ->     float v2 = v1 * v0;
+    print(*((a - b).abs().max().item() < 1e-6 for a, b in zip(fast(x), function(x), strict=True)))
+    # -> True True
+    source = next(iter(fast.graphs.values()))[0].forward.nodes[0].args[0].source  # here: C text
+    print(source[source.index("    sv3") :])  # here: the same
     # ->     sv3 += v2;
     # ->     r0[i * columns + j] = v2;
     # -> }
@@ -1318,13 +1307,11 @@ if __name__ == "__main__":
     # ->     r1[i] = v4;
     # -> }}
 
-    fast = compile(lambda x, w: ((x * 2 - x.sum(1, keepdim=True)) * 3) @ w)
-    fast(x, x.T)
-    forward = next(iter(fast.graphs.values()))[0].forward  # here: the same
-    print([node.op for node in forward.nodes])  # here: the same
-    # -> ['multiply', 'sum', 'kernel', 'part', 'matmul']
+    graph = capture(lambda x: (x * 2 - x.sum(1, keepdim=True)) @ x.T, (x,)).forward  # here: a graph
+    print([node.op for node in graph.nodes])  # here: the same
+    # -> ['multiply', 'sum', 'swapaxes', 'subtract', 'matmul']
 
     inf, nan = float("inf"), float("nan")
     fast = compile(lambda x: amax(x * 2, 1))
-    print(fast(tensor([[1.0, nan, 3.0], [-inf, -inf, -inf], [5.0, -7.0, 4.0]])))
-    # -> tensor([nan, -inf, 10.])
+    print(fast(tensor([[1.0, nan, 3.0], [-inf, -inf, -inf], [-5.0, -7.0, -4.0]])))
+    # -> tensor([nan, -inf, -8.])

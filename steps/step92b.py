@@ -1,34 +1,30 @@
 """Step 92b: Memory is planned
 
 Each run of a program makes dozens of arrays and throws them away. For large ones the operating
-system hands out pages and takes them back, which may cost more than the arithmetic. And each run is
-the same: same arrays, same sizes, same order. So all of it can be decided once.
+system hands out pages and takes them back, which costs time. But each run makes the same sizes in
+the same order, so all of it can be decided once.
 
-For each value the plan knows the line that makes it and the last line that reads it. In between it
-lives. Two values of one shape whose lives do not overlap share a buffer:
+A value lives from the line that makes it to the last line that reads it. Two values of one shape
+whose lives do not overlap share a buffer:
 
     v2 = matmul(v0, v1)     made in 2, last read in 3          buffer A
     v3 = exp(v2)            made in 3, last read in 4          buffer B
     v4 = matmul(v3, v1)     made in 4                          buffer A again
 
-The buffers belong to the program and stay from run to run. A kernel and NumPy's functions write
-into them by `out=`. What leaves the program does not get one: results, and what backward needs, for
-the caller keeps them while the next run writes. The same holds for what a whole Function reads,
-since it may save it.
+The buffers belong to the program and stay from run to run. Kernels and NumPy's functions write into
+them by `out=`. What leaves the program gets none, results and what backward needs, for the caller
+keeps it while the next run writes. The same holds for what a whole Function reads and may save.
 
-A view lives in the memory of another value, so lives are counted by memory_of: a buffer is free
-when the last view of it was read.
+A view lives in another value's memory, so lives are counted by memory_of: a buffer is free when the
+last view of it was read. One run at a time may use the buffers; a lock sees to that.
 
-The trap is the order within a line: the result's buffer is taken first, and the operands' are given
-back then. In the other order a kernel could write where it still reads. (A plan that gave a
-kernel's parts their buffers one line later made a GPT learn wrongly here, without an error.)
+The trap is the order within a line: first the results take their buffers, then the operands' are
+given back. In the other order a kernel of several loops overwrites a row that its next loop reads.
 
-One run at a time may use the buffers, so there is a lock, for programs with threads.
-
-PyTorch: Inductor plans buffers in the same way, and reuses inputs that nobody needs any more.
+PyTorch: Inductor plans buffers in the same way, and reuses inputs that are needed no more.
 
 New: planned, results_of, has_out, is_passing. Changed: Kernel.__call__, Program.
-Try: give the buffers back before the results take theirs.
+Try: in `planned`, give the buffers back before the results take theirs. What is the first line?
 In depth: program01 to program19.
 """
 
@@ -1418,26 +1414,22 @@ class Program:
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
-    from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
     from tinytorch.ops.random import manual_seed, randn
 
     def function(x, w):
-        for _ in range(5):
-            x = (x @ w).tanh()
-        return x.sum()
+        e = (x @ w).exp()
+        p = e / e.sum(1, keepdim=True)
+        return (e @ w + p @ w) @ w
 
     manual_seed(0)
-    x, w = randn(256, 128), randn(128, 128).requires_grad_()
-    fast = compile(function)
-    fast(x, w).backward()
-    compiled, w.grad = w.grad, None
-    function(x, w).backward()
-    print(((compiled - w.grad).abs().max() / w.grad.abs().max()).item() < 1e-4)  # -> True
-    program = next(iter(fast.graphs.values()))[0].backward  # here: a program is looked at
-    sizes = {id(each): each.nbytes for each in program.buffers.values()}  # here: the same
-    print(
-        len(program.buffers), "values,", len(sizes), "buffers:", sum(sizes.values())
-    )  # here: the same
-    # -> 17 values, 5 buffers: 458752
-    print(sum(each.nbytes for each in program.buffers.values()))  # here: bytes without a plan
-    # -> 1703936
+    x, w = randn(64, 32), randn(32, 32) / 10
+    print((compile(function)(x, w) - function(x, w)).abs().max().item() < 1e-4)  # -> True
+    program = capture(function, (x, w)).forward  # here: a program is looked at
+    lines = program.source.splitlines()  # here: the same
+    print(*lines[1:4], sep="\n")  # here: the same
+    # ->     v2 = np.matmul(v0, v1, out=c2)
+    # ->     v3 = c3(v2, out=[c4, c5])
+    # ->     v4 = v3[0]
+    buffers = {id(each) for each in program.buffers.values()}  # here: the same
+    print(len(program.buffers), "values in", len(buffers), "buffers")  # here: the same
+    # -> 6 values in 3 buffers

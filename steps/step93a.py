@@ -1,24 +1,24 @@
 """Step 93a: What has it made of my program?
 
-A compiled function is a black box: it is slow and nobody knows why, or it fell back to eager and
-said nothing. All that one would ask for is there, and is not shown.
+A compiled function does not show whether it is a graph, or has fallen back to eager, nor what the
+graph is. Now it does.
 
 Each node can say which line of the program made it. Between a Function and the program lie only
-frames of the framework, so the first frame that is not the framework's is the program's, and
-linecache has its text. The graph then reads like a listing of the program:
+frames of the framework, so the first frame of another module is the program's, and linecache has
+its text. The graph then reads like a listing of the program:
 
     %2 = multiply(%0, 2.0)  float32[1, 2]  # y = x * 1 * 2
     %3 = matmul(%2, %1)  float32[1, 1]  # y = y @ w
 
-replaced() hands the line on, so a node keeps it through all passes; what the backward pass wrote
-says so. A break names the line at which the trace gave up.
+replaced() hands the line on, so a node keeps it through all passes. Nodes of the backward pass have
+the text "backward". A break names the line at which the trace gave up.
 
-And an environment variable says what is printed, when it is made:
+An environment variable says what is printed when a graph is made, or cannot be made:
 
-    TINYTORCH_LOGS=graph,code python train.py
+    TINYTORCH_LOGS=graph,code,breaks python train.py
 
-An unknown word there is an error that names the known ones: a log that stays empty because of
-a typing mistake is worse than none.
+An unknown word there is an error that names the known ones. Else a misspelt word would give an
+empty log.
 
 The trap: the line is where the framework was called. Inside a Module of the framework that is the
 line that called the model.
@@ -27,7 +27,7 @@ PyTorch: TORCH_LOGS=graph_code,output_code,graph_breaks; torch._dynamo.explain.
 
 New: line_of_the_program, log. Changed: Node, Graph.__str__, Trace.record, TraceMode.call,
 Trace.__exit__, replaced, trace_backward, Compiled.
-Try: TINYTORCH_LOGS=code with step 93c, which shows each network as a program.
+Try: TINYTORCH_LOGS=code python steps/step93c.py shows each network as a program.
 """
 
 import ctypes

@@ -1,29 +1,29 @@
 """Step 93b: When compiling loses
 
-A graph holds for one kind of arguments, and to make one takes as long as thousands of calls: the
-function runs on tracers, passes go over the list, the C compiler writes a file. It pays if the
-graph is used often, and if there is something to gain in it. So it does not pay
+A graph holds for one kind of arguments. To make one takes a fraction of a second, as long as ten
+thousand calls of a small function: it runs on tracers, passes go over the list, the C compiler
+builds a library. So compiling does not pay
 
     for lengths that differ in each call, such as sentences: a graph for each
     for a function that is called a few times
     for large products of matrices, which take their time in any program
     for very small tensors, where the guards cost more than the operations
 
-Against the first there is a limit. After eight graphs a function is called as it is for all further
-kinds; those that are known go on to be fast. Eight is enough for a batch that is shorter at
-the end of an epoch, and for training beside evaluation.
+Against the first there is a limit. After eight graphs, further kinds of arguments run in eager;
+those that have a graph keep it. Eight is enough for a shorter batch at the end of an epoch, and for
+training beside evaluation.
 
-The demo counts. It calls a function of twelve lengths once each: eight graphs, made for nothing,
-and four calls in eager. It then prints how many calls of the function one trace costs.
+The demo prints how many calls in eager one trace costs, and then calls a function with twelve
+lengths: eight graphs, made for nothing, and four calls in eager.
 
-What the writer of a program can do: pad sentences to a few lengths, and compile the part that is
-always called alike.
+What you can do: pad sentences to a few lengths, and compile the part that is always called with
+the same shapes.
 
-The trap: a key that changes with a number that has no meaning for the graph, such as a count of
-steps passed as an int, makes a graph each time. Pass it as a tensor: values are no part of the key.
+The trap: a number that differs in each call, such as a count of steps passed as an int, makes a
+graph each time, for its value is in the key. Pass it as a tensor: of a tensor only the kind is.
 
-PyTorch: recompile_limit is 8, too. After two lengths it tries a graph for all of them ("dynamic
-shapes"), which computes with symbols in place of sizes, and is a compiler step of its own.
+PyTorch: recompile_limit is 8, too. After two lengths it tries one graph for all of them ("dynamic
+shapes"), with symbols in place of sizes.
 
 New: LIMIT. Changed: Compiled.
 Try: LIMIT = 100.
@@ -1452,20 +1452,19 @@ if __name__ == "__main__":
     def function(x):
         return (x * 2 + 1).tanh() * x
 
-    fast = compile(function)
-    for n in range(1, 13):
-        assert fast(ones(n)).shape == (n,)
-    print(len(fast.graphs))  # here: graphs are counted
-    # -> 8
-
     def seconds(function, x, calls):
         start = time.perf_counter()
         for _ in range(calls):
             function(x)
         return (time.perf_counter() - start) / calls
 
-    x = ones(1000)
-    fast = compile(function)
+    x, fast = ones(1000), compile(function)
     first, eager, later = seconds(fast, x, 1), seconds(function, x, 100), seconds(fast, x, 100)
     print(f"a call in eager {eager * 1e6:.0f} us, compiled {later * 1e6:.0f} us")  # -> ...
     print(f"the first compiled call: {first / eager:.0f} times as long")  # -> ...
+
+    fast = compile(function)
+    for n in range(1, 13):
+        assert fast(ones(n)).shape == (n,)
+    print(len(fast.graphs))  # here: graphs are counted
+    # -> 8

@@ -1,25 +1,24 @@
 """Step 93c: Three networks, trained compiled
 
 The compiler is done: from a function to lists, from lists to shorter lists, loops in C, a program,
-a plan for its memory, and a way back wherever that fails. What is it worth? The demo trains three
-networks twice each, from the same start and on the same batches, in eager and compiled, loss and
-all, in turns.
+a plan for its memory, and a way back to eager wherever that fails. What is it worth? The demo
+trains three networks twice each, from the same start and on the same batch, in eager and compiled,
+in turns.
 
-    chain   forty operations on each number, no matrix product       the best case
+    chain   sixty operations on each number, no matrix product       the best case
     MLP     products of matrices, GELU between them
-    GPT     attention, layer norms, GELU, a softmax over letters
+    GPT     two layers of TransformerEncoderLayer between letters and a softmax over letters
 
-The losses have to be the same; that is the first column. The second is how many times as fast a
-step is. Where large products take most of the time, little can be gained, since NumPy's products
-are as good as any. Where many small operations are strung together, a lot.
+The first column says whether the losses agree to 0.001, the last how many times as fast a step
+is. Where large products take most of the time, little can be gained, since both call NumPy's
+product. Where many small operations follow each other, a lot can.
 
-The first call costs what tracing and the C compiler take, seconds in all. A training of an hour
-does not see it; for the ten steps of a test it is a loss (step 93b).
+The first call costs the time of tracing and of the C compiler. That is little for an hour of
+training; for ten steps of a test it is a loss (step 93b).
 
-You have now a compiler that trains networks, in one file of some 1,100 lines of code, in which you
-have read each line. What PyTorch has and you have not: graphs for all sizes at once, loops for a
-GPU, products and convolutions in its own loops, second derivatives, parts of a function compiled
-around a break.
+You have now read each line of a compiler that trains networks, in one file of some 1,000 lines of
+code. PyTorch's has more: graphs for all sizes at once, loops for a GPU, products and convolutions
+in its own loops, parts of a function compiled around a break.
 
 New: nothing.
 Try: your own network.
@@ -1445,13 +1444,18 @@ if __name__ == "__main__":
 
     import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their weights)
     from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
-    from tinytorch.nn.functional import cross_entropy, scaled_dot_product_attention
+    from tinytorch.nn.functional import cross_entropy
     from tinytorch.nn.modules.activation import GELU
     from tinytorch.nn.modules.container import Sequential
     from tinytorch.nn.modules.linear import Linear
     from tinytorch.nn.modules.module import Module
     from tinytorch.nn.modules.normalization import LayerNorm
     from tinytorch.nn.modules.sparse import Embedding
+    from tinytorch.nn.modules.transformer import (
+        Transformer,
+        TransformerEncoder,
+        TransformerEncoderLayer,
+    )
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import manual_seed, rand, randint, randn
     from tinytorch.optim.sgd import SGD
@@ -1477,32 +1481,17 @@ if __name__ == "__main__":
         def forward(self, x, target):
             return cross_entropy(self.layers(x), target)
 
-    class Block(Module):
-        def __init__(self, width, heads):
-            super().__init__()
-            self.heads = heads
-            self.norm, self.norm2 = LayerNorm(width), LayerNorm(width)
-            self.qkv, self.out = Linear(width, 3 * width), Linear(width, width)
-            self.feed = Sequential(Linear(width, 4 * width), GELU(), Linear(4 * width, width))
-
-        def forward(self, x):
-            b, t, width = x.shape
-            parts = self.qkv(self.norm(x)).chunk(3, 2)
-            q, k, v = (p.reshape(b, t, self.heads, -1).transpose(1, 2) for p in parts)
-            y = scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(b, t, width))
-            return x + self.feed(self.norm2(x))
-
     class GPT(Module):
         def __init__(self):
             super().__init__()
             self.letters, self.places = Embedding(64, 64), Embedding(32, 64)
-            self.blocks = Sequential(Block(64, 4), Block(64, 4))
-            self.norm, self.head = LayerNorm(64), Linear(64, 64)
+            block = TransformerEncoderLayer(64, 4, 256, 0.0, "gelu", norm_first=True)
+            self.blocks = TransformerEncoder(block, 2, LayerNorm(64), False)
+            self.mask, self.head = Transformer.generate_square_subsequent_mask(32), Linear(64, 64)
 
         def forward(self, x, target):
-            y = self.letters(x) + self.places(arange(x.shape[1]))
-            return cross_entropy(self.head(self.norm(self.blocks(y))).flatten(0, 1), target)
+            y = self.letters(x) + self.places(arange(32).reshape(32, 1))
+            return cross_entropy(self.head(self.blocks(y, self.mask)).flatten(0, 1), target)
 
     def trainer(make, x, target, compiled):
         """A function that does one step of training, and returns its time and loss."""
@@ -1525,7 +1514,7 @@ if __name__ == "__main__":
     data = {
         "chain": (Chain, randn(200000), randn(200000)),
         "MLP": (MLP, randn(256, 64), randint(0, 10, (256,))),
-        "GPT": (GPT, randint(0, 64, (8, 32)), randint(0, 64, (256,))),
+        "GPT": (GPT, randint(0, 64, (32, 8)), randint(0, 64, (256,))),
     }
     for name, (make, x, target) in data.items():
         eager, fast = trainer(make, x, target, False), trainer(make, x, target, True)

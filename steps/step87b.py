@@ -22,7 +22,7 @@ traced, and the graph has three products for ever.
 PyTorch: torch.fx.symbolic_trace, whose Proxy has no value; jax.make_jaxpr.
 
 New: Trace, Tracer, as_node, traced, graph_of.
-Try: trace polynomial with n = 5. How many nodes are there?
+Try: graph_of(lambda x: polynomial(x, 5), x). It has 11 nodes.
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ PyTorch: Proxy gets its operators from a table in the same way; constants become
 
 New: OPERATORS, COMPARISONS, perform, text_of, Tracer.__getitem__, __invert__, shape and the like.
 Changed: Graph.run, Graph.__str__, as_node, traced.
-Try: leave out `op=op`.
+Try: leave out `op=op` in the second loop. `2.5 / x` becomes a bitwise_or, which floats do not have.
 """
 
 import numpy as np

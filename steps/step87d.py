@@ -27,7 +27,7 @@ PyTorch's counterparts are FakeTensors and ProxyTensors, which see the calls bel
 
 New: Untraceable, FUNCTIONS, MAKERS, TracedModule, constant, refuse, tracing_device.
 Changed: graph_of, Tracer.
-Try: add "nonzero" to FUNCTIONS. What can go wrong with the graph?
+Try: let `single` be False. The sigmoid is Untraceable: the graph has no node for 'exp'.
 """
 
 import types

@@ -24,7 +24,7 @@ PyTorch: Dynamo lifts parameters to inputs of the graph, too, as you can see in 
 
 New: Source, TraceMode, Trace.lift, capture (in place of graph_of). Changed: Trace.__enter__,
 Trace.__exit__.
-Try: leave out source.restore(), and call model(x) after the trace.
+Try: leave out source.restore(). x is on the device traced:0 for ever, and model(x) fails.
 """
 
 import types

@@ -24,7 +24,7 @@ with targets, is what autograd.grad calls, and returns them.
 PyTorch: AOTAutograd, which traces joint graphs in the same way, by running its engine.
 
 New: Captured, trace_backward. Changed: capture.
-Try: capture a function with two results, and count the inputs.
+Try: capture(lambda x, w: (tanh(x * w), x * w), x, w). There are four inputs: two gradients.
 """
 
 import types

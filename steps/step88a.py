@@ -6,12 +6,14 @@ its function with many, and wants to know nothing of graphs.
 So compile() returns an object that is called like the function. It makes a key of the arguments,
 
     of a tensor    its shape, strides and type, and whether it requires a gradient
-    of all else    its type and value
-    and beside     whether operations are recorded at all
+    of all else    its type, value and text
+    and beside     whether operations are recorded, the default dtype, and which arguments are one
 
 and keeps a graph for each key. The first call with a new key traces; each later one runs the graph.
 A number such as n in the demo is part of the key, for it is frozen in the graph (step 87b), and
-`type(x)` stands beside it because 1, 1.0 and True are equal and give results of different types.
+`type(x)` stands beside it because 1, 1.0 and True are equal and give results of different types;
+str(x) does because 0.0 and -0.0 are equal, and 1 / (x * 0.0) has another sign with each. For
+f(x, x) the trace has one source, so its graph does not do for f(x, y): `ids` keeps them apart.
 
 A source is either one of the arguments, and then its number is noted, so that the next call's
 argument goes there; or a tensor that the function found by itself, such as a weight. That one is
@@ -23,7 +25,7 @@ network is in training, was frozen in the first trace. Stage 89 is about this.
 PyTorch: torch.compile; the conditions are called guards.
 
 New: key_of, Compiled, run, compile.
-Try: leave type(x) out of key_of, and call repeat(x, 2.0) after repeat(x, 2).
+Try: let key_of return None for what is not a tensor. fast(x, 1) gives what fast(x, 2) gave.
 """
 
 import types

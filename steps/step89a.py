@@ -3,15 +3,15 @@
     def halve(x):
         return x / 2 if x.sum() > 100 else x
 
-Step 88b's compile() gets this wrong, and says nothing. Python asks the tracer of x.sum() > 100
-whether it is true, and an object without __bool__ is always true. So the graph divides by 2, and
-does so for every x. Nor would the real value help: it belongs to this call, and the next one may
-have to go the other way.
+With step 88b's compile() this function does not run at all: Untraceable, the graph has no node for
+'item'. Python asks x.sum() > 100 whether it is true, and so needs its value. To give it the real
+one would be wrong in silence: the value belongs to this call, and the next one may have to go the
+other way, while the graph has only the branch of the first.
 
 A graph has no `if`. So a tracer must not give a value away: bool(), float(), item(), tolist() raise
-Untraceable. The end of the trace turns that into a Break, and compile() does what it was asked for
-in another way: it calls the function itself, in eager. The reason is kept under the call's key, so
-that the next call of this kind need not try again.
+Untraceable. The end of the trace turns that, and any other error in it, into a Break, and compile()
+does what it was asked for in another way: it calls the function itself, in eager. The reason is
+kept under the call's key, so that the next call of this kind need not try again.
 
 Now compile() may be put around any function. It is faster, or it is as before.
 
@@ -27,7 +27,7 @@ worth looking into `breaks` when a function gains nothing.
 PyTorch: a graph break. There, the part before and the part behind it become graphs of their own.
 
 New: Break, Tracer.refuse, Compiled.traced. Changed: capture, Trace.__exit__, Compiled.
-Try: leave __bool__ out of the list, and run the demo.
+Try: leave out the two lines that raise Break. The demo ends with Untraceable, as in step 88b.
 """
 
 import types

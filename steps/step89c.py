@@ -10,20 +10,24 @@ the dict in which it looks them up; variables of an outer function lie in cells,
         return square(x) * RATE           __globals__: {"RATE": 0.5, "square": <function>}
 
 note() remembers these entries of the dict, and looks at what they hold: square is a function, so
-its names are noted as well. A network leads to its class, and the class to its methods, so the
-names that `forward` reads are found. What belongs to the framework is left out: it does not change.
+its names are noted as well. Of a module, config.RATE, the same names are noted in its own dict.
+WRAPPERS are objects that hold a function, such as a method or a property; a function also has
+defaults and attributes. A network leads to its class and the classes above it, these to their
+methods, so the names that `forward` reads are found. What belongs to Python or a library is left
+out: it does not change.
 
 So a function is traced anew when a global has another value. The values that the program changes in
-objects which none of these names lead to, no guard sees; and a function that asks the time, or
-a file, gives what it gave in the trace. Such a function must not be compiled.
+objects which none of these names lead to, no guard sees; and a function that asks the time, a file,
+the elements of a NumPy array or Python's random numbers, gives what it gave in the trace. Such a
+function must not be compiled.
 
 The trap: co_names holds attributes, too, such as `sum` in x.sum(). A global of the same name is
 then watched without need. That costs a comparison, and is never wrong.
 
 PyTorch: Dynamo reads the bytecode of the function for this, instruction after instruction.
 
-New: names_in, of_package, inside. Changed: Watch, contents.
-Try: leave out the line with __closure__.
+New: WRAPPERS, WRAPPED, names_in, of_package, inside. Changed: Watch, contents.
+Try: leave out x.__closure__. add(x) is still [3., 5.] after move().
 """
 
 import functools

@@ -27,7 +27,7 @@ PyTorch: torch._check, and the asserts that Dynamo leaves in a graph.
 
 New: CheckFailed, check. Changed: perform, Graph.run, kind_of, Trace.record,
 Tracer.__bool__, without_dead_code, Compiled.
-Try: refuse in any case, and print fast.breaks.
+Try: refuse in any case. The loss breaks, so there is no graph, and next() ends with StopIteration.
 """
 
 import functools

@@ -27,7 +27,7 @@ PyTorch: operators without decomposition are nodes of the graph, too, and called
 
 New: WholeCall, as_value, part, Called, call, call_backward, WHOLE. Changed: perform, text_of,
 TraceMode.call.
-Try: leave out the comparison of shapes in call().
+Try: leave out the comparison of shapes in call(). The mean of one index is 1 and not 2.
 """
 
 import functools
@@ -756,9 +756,8 @@ if __name__ == "__main__":
     # -> %5 = part(%4, 0)  float32[3, 1]
     # -> return %5
 
-    fast = compile(lambda x: x.nonzero() * 1)
-    print(fast(tensor([1.0, 0.0, 2.0])).T, fast(tensor([0.0, 0.0, 2.0])).T)
-    # -> tensor([[0, 2]]) tensor([[2]])
+    fast = compile(lambda x: x.nonzero().sum() / len(x.nonzero()))
+    print(fast(tensor([1.0, 0.0, 2.0])), fast(tensor([0.0, 0.0, 2.0])))  # -> tensor(1.) tensor(2.)
 
     x, average, spread = tensor([[1.0], [3.0]]), tensor([0.0]), tensor([1.0])
     print(compile(lambda x: batch_norm(x, average, spread, training=True))(x).T, average)

@@ -27,7 +27,7 @@ PyTorch: compiled programs draw other numbers than eager ones, unless fallback_r
 
 New: TracedSource, Captured.draws. Changed: perform, Trace.__enter__, Trace.__exit__,
 without_dead_code, Compiled.
-Try: leave out set_state in Trace.__exit__.
+Try: leave out set_state in Trace.__exit__. fast(ones(4)) begins with 0.5036, the second draw.
 """
 
 import functools

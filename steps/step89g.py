@@ -6,7 +6,7 @@ A batch norm keeps averages, and a program may count in a tensor. In the trace t
 running_mean has become another node, by Tracer.write of step 87f. But when the trace ends, the
 tensor gets its old array back, the new node is no output, and no run ever writes: in silence.
 
-A graph has no memory, and need not get any. A source whose tracer does not stand for its input any
+A graph has no memory, and needs none. A source whose tracer does not stand for its input any
 more has been written. What the tracer stands for at the end becomes one more output of the graph,
 
     forward:  sources  ->  results | written values | what backward needs
@@ -18,6 +18,8 @@ that fails a check halfway has changed nothing.
 Memory that two tensors share makes it harder, for a write into one changes what the other shows. If
 two sources of the trace share memory, or two tensors of a later call, the function runs in eager.
 
+backward may need what a written tensor was before. So with_copies lets all nodes read a copy.
+
 bump_version counts the write, so that backward() finds out if a value that it needs was
 overwritten, as always (step 66a).
 
@@ -26,8 +28,8 @@ graph of autograd then goes on through it, which no list of values can repeat: B
 
 PyTorch: functionalization, a pass before AOTAutograd.
 
-New: check_sources, Captured.written. Changed: capture, CompiledCall.forward, Compiled.
-Try: leave out the copying in CompiledCall.forward.
+New: with_copies, check_sources, Captured.written. Changed: capture, CompiledCall.forward, Compiled.
+Try: leave out `arrays[number][...] = value`. count stays 0.
 """
 
 import functools

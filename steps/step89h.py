@@ -5,13 +5,15 @@ attribute, append to a list, keep a tensor in self.last, give back the very tens
 a view of it. Compiled as in step 89g it did such things once, in the trace, and never again.
 
 So compare before and after. The Watch of step 89b knows all that the function can reach, and says
-after the trace whether something has changed. Then the function cannot be a graph, and what the
-trace has changed is put back, so that the run in eager does it once and not twice.
+after the trace whether something has changed, a .grad included. Then the function cannot be a
+graph, and what the trace has changed is put back, so that the run in eager does it once and not
+twice.
 
 The result must be a new tensor, or a tuple of such, with memory of its own: else a write into it
 later would have to reach an argument. And no tensor that the trace has made may live on. `made` has
 weak references to all of them; those that are still there, when nothing of the trace is
 held any more, are held by the program. They get their real arrays, and the function runs in eager.
+So does one that reads a .grad: each step of training may bring another tensor.
 
 An open mode, such as autocast, sees operations and changes them, so under one nothing is
 compiled; nor for an argument that is no tensor, number or text.
@@ -25,7 +27,7 @@ PyTorch: Dynamo repeats many of these effects after the graph has run, in place 
 
 New: check_results, SIMPLE, Trace.kept, Watch.restore, TraceMode.called. Changed: capture,
 Compiled.
-Try: leave out watch.restore(): how many calls are counted?
+Try: changed() in place of restore() in Compiled.traced. Of two calls, three are counted.
 """
 
 import functools

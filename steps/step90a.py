@@ -12,8 +12,9 @@ falls out.
     %4 = exp(%3)              ->   %3 = exp(%2)
 
 A compiler may do only what leaves each number as it is, bit for bit. x * 1 is x for every x, nan
-and -0.0 included. x + 0 is not: -0.0 + 0 is 0.0, so it stays. x * 0 is not 0 where x is inf. And x
-* 1 is x only if it has x's shape and type: an integer times 1.0 is none.
+and -0.0 included. x + 0 is not: -0.0 + 0 is 0.0, so it stays, and x - (-0.0) for the same reason. x
+* 0 is not 0 where x is inf. And x * 1 is x only if it has x's shape and type: an integer times 1.0
+is none.
 
 The trap is memory. `return x * 1` gave a new array, and the simplified graph would give x itself,
 so that a write into the result changed the argument. with_memory_of_their_own puts a copy where an
@@ -23,7 +24,7 @@ PyTorch: Inductor's pattern matcher, and constant folding beside it.
 
 New: VIEWS, EFFECTS, simplify, rewritten, algebra,
 is_number, memory_of, with_memory_of_their_own. Changed: capture.
-Try: let algebra take x + 0 for x, and compare the signs of zero.
+Try: let algebra take x + 0 for x. fast gives -0. where the function gives 0.
 """
 
 import functools

@@ -26,7 +26,7 @@ The trap: a merged node lives longer, from its first use to its last, and so doe
 PyTorch: CSE, common subexpression elimination, in AOTAutograd's graphs.
 
 New: common_parts. Changed: simplify.
-Try: remove "random" from EFFECTS. Which line of the demo changes?
+Try: remove "random" from EFFECTS. compile(noise)(x) gives x: one draw, minus itself.
 """
 
 import functools

@@ -21,7 +21,7 @@ takes running_mean and running_var and does not look at them; a layer norm has n
 PyTorch: decompositions, a table from 2,000 operators to some 250.
 
 New: PlainLayerNorm, row_means, decompositions. Changed: TraceMode.called.
-Try: empty the table, and print the forward graph.
+Try: empty the table. The nodes are 'call' and 'part'.
 """
 
 import functools
@@ -992,34 +992,13 @@ if __name__ == "__main__":
     x = tensor([[1.0, 2.0, 4.0], [0.0, 5.0, 1.0]], requires_grad=True)
     w, b = tensor([1.0, 2.0, 3.0], requires_grad=True), tensor([0.0, 1.0, 0.0], requires_grad=True)
     captured = capture(function, (x, w, b))  # here: a graph is looked at
-    print(captured.forward)  # here: the same
-    # -> inputs: %0 float32[2, 3], %1 float32[3], %2 float32[3]
-    # -> %3 = sum(%0, axis=1, keepdims=True)  float32[2, 1]
-    # -> %4 = divide(%3, 3)  float32[2, 1]
-    # -> %5 = subtract(%0, %4)  float32[2, 3]
-    # -> %6 = multiply(%5, %5)  float32[2, 3]
-    # -> %7 = sum(%6, axis=1, keepdims=True)  float32[2, 1]
-    # -> %8 = divide(%7, 3)  float32[2, 1]
-    # -> %9 = add(%8, 1e-05)  float32[2, 1]
-    # -> %10 = sqrt(%9)  float32[2, 1]
-    # -> %11 = divide(1, %10)  float32[2, 1]
-    # -> %12 = multiply(%5, %11)  float32[2, 3]
-    # -> %13 = multiply(%12, %1)  float32[2, 3]
-    # -> %14 = add(%13, %2)  float32[2, 3]
-    # -> return %14, %1, %12, %11
+    print([node.op for node in captured.forward.nodes[:6]])  # here: the same
+    # -> ['sum', 'divide', 'subtract', 'multiply', 'sum', 'divide']
 
     def gradients(function):
         x.grad = w.grad = b.grad = None
         (function(x, w, b) * tensor([1.0, -2.0, 0.5])).sum().backward()
         return x.grad, w.grad, b.grad
 
-    print(*gradients(function), sep="\n")
-    # -> tensor([[ 1.7754, -2.6631,  0.8877],
-    # ->         [-0.3306, -0.0827,  0.4133]])
-    # -> tensor([-1.9949, -2.2429,  0.4367])
-    # -> tensor([ 2., -4.,  1.])
-    print(*gradients(compile(function)), sep="\n")
-    # -> tensor([[ 1.7754, -2.6631,  0.8877],
-    # ->         [-0.3306, -0.0827,  0.4133]])
-    # -> tensor([-1.9949, -2.2429,  0.4367])
-    # -> tensor([ 2., -4.,  1.])
+    pairs = zip(gradients(compile(function)), gradients(function), strict=True)
+    print(max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> True

@@ -24,7 +24,7 @@ The trap: what draws random numbers, or fails checks, must not be done again. Ne
 PyTorch: min_cut_rematerialization_partition, which finds the best cut of all.
 
 New: SLOW, is_cheap, size_of, cheapest, roots_of, leading. Changed: partition.
-Try: let is_cheap return False.
+Try: let is_cheap return False. Kept are 229,376 bytes in place of 98,304.
 """
 
 import functools

@@ -1130,7 +1130,7 @@ if __name__ == "__main__":
     def function(x, y):
         return maximum((x * 2 + 0.1) / y, x) * (y > 0.5)
 
-    x, y = tensor([1.0, -3.0, float("nan"), 1e-30]), tensor([0.3, 1.0, 1.0, 7.0])
+    x, y = tensor([1.0, -3.0, 2.0, 1e-30]), tensor([0.3, 1.0, float("nan"), 7.0])
     graph = capture(function, (x, y)).forward
     print(all(map(has_formula, graph.nodes)))  # -> True
     source = c_function(graph.nodes, graph.inputs, graph.outputs)

@@ -24,7 +24,7 @@ ascontiguousarray makes a copy of such a one, and hands on any other.
 PyTorch: a graph of fused kernels between calls of libraries is what Inductor makes.
 
 New: Kernel, fuse. Changed: perform, capture.
-Try: leave out ascontiguousarray, and call fast(x.T, w).
+Try: leave out ascontiguousarray. The first line is False, since the demo's gradient is expanded.
 """
 
 import ctypes

@@ -26,7 +26,8 @@ PyTorch: Inductor's reductions, with Welford's method for variances.
 
 New: REDUCTIONS, HIGHEST, is_reduction, c_defined, c_start, c_end, c_added, highest, c_pragma,
 Group.takes. Changed: c_function, declarations, Group, grouped, Kernel, fuse.
-Try: "float" in place of "double", and a row of 10 million numbers 0.1.
+Try: "float" in place of "double" in c_start, and a row of 10 million numbers 0.1. The sum is wrong
+by 0.6 %.
 """
 
 import ctypes
@@ -1349,21 +1350,12 @@ if __name__ == "__main__":
     # -> True
     forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
     source = forward.nodes[0].args[0].source  # here: the same
-    print(source[source.index("for (long i") :])  # here: the same
-    # -> for (long i = 0; i < rows; i++) {
+    print(*[x for x in source.splitlines() if "v3" in x], sep="\n")
     # -> double sv3 = 0;
     # -> #pragma omp simd reduction(+:sv3)
-    # -> for (long j = 0; j < columns; j++) {
-    # ->     float v0 = a0[i * columns + j];
-    # ->     float v1 = expf(v0);
-    # ->     float v2 = v1 * v0;
     # ->     sv3 += v2;
-    # ->     r0[i * columns + j] = v2;
-    # -> }
     # -> float v3 = sv3;
     # -> float v4 = v3 / (float)4.0;
-    # ->     r1[i] = v4;
-    # -> }}
 
     fast = compile(lambda x, w: ((x * 2 - x.sum(1, keepdim=True)) * 3) @ w)
     fast(x, x.T)

@@ -1417,14 +1417,14 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randn
 
     def function(x, w):
-        for _ in range(5):
+        for _ in range(2):
             x = (x @ w).tanh()
         return x[:, 1:].sum()
 
     manual_seed(0)
     x, w = randn(4, 8), randn(8, 8).requires_grad_()
     fast = compile(function)
-    print(f"{fast(x, w).item():.4f} {function(x, w).item():.4f}")  # -> 7.4699 7.4699
+    print((fast(x, w) - function(x, w)).abs().item() < 1e-4)  # -> True
     fast(x, w).backward()
     compiled, w.grad = w.grad, None
     function(x, w).backward()
@@ -1440,18 +1440,9 @@ if __name__ == "__main__":
     # ->     v7 = np.matmul(v6, v1)
     # ->     v8 = np.transpose(v6)
     # ->     v9 = np.tanh(v7)
-    # ->     v10 = np.matmul(v9, v1)
-    # ->     v11 = np.transpose(v9)
-    # ->     v12 = np.tanh(v10)
-    # ->     v13 = np.matmul(v12, v1)
-    # ->     v14 = np.transpose(v12)
-    # ->     v15 = np.tanh(v13)
-    # ->     v16 = np.matmul(v15, v1)
-    # ->     v17 = np.transpose(v15)
-    # ->     v18 = np.tanh(v16)
-    # ->     v19 = v18[c4]
-    # ->     v20 = np.asarray(np.sum(v19, axis=None, keepdims=False, dtype=None))
-    # ->     return [v20, v17, v15, v14, v12, v11, v9, v8, v6, v3, v18, v4, v5]
+    # ->     v10 = v9[c4]
+    # ->     v11 = np.asarray(np.sum(v10, axis=None, keepdims=False, dtype=None))
+    # ->     return [v11, v8, v6, v3, v9, v4, v5]
 
     def seconds(function, *args):
         start = time.perf_counter()

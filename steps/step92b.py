@@ -23,12 +23,14 @@ The trap is the order within a line: the result's buffer is taken first, and the
 back then. In the other order a kernel could write where it still reads. (A plan that gave a
 kernel's parts their buffers one line later made a GPT learn wrongly here, without an error.)
 
-One run at a time may use the buffers, so there is a lock, for programs with threads.
+One run at a time may use the buffers, so there is a lock, for programs with threads. Compiled has
+one, too: a trace lifts weights that another thread might be using.
 
 PyTorch: Inductor plans buffers in the same way, and reuses inputs that nobody needs any more.
 
-New: planned, results_of, has_out, is_passing. Changed: Kernel.__call__, Program.
-Try: give the buffers back before the results take theirs.
+New: planned, results_of, has_out, is_passing. Changed: Kernel.__call__, Program, Compiled.
+Try: give the buffers back before the results take theirs. One buffer less, and the numbers stay
+right only because NumPy copies operands that overlap the result; C kernels do not.
 """
 
 import ctypes

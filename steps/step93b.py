@@ -26,7 +26,7 @@ PyTorch: recompile_limit is 8, too. After two lengths it tries a graph for all o
 shapes"), which computes with symbols in place of sizes, and is a compiler step of its own.
 
 New: LIMIT. Changed: Compiled.
-Try: LIMIT = 100.
+Try: LIMIT = 100. There are twelve graphs.
 """
 
 import ctypes

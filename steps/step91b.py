@@ -1150,6 +1150,7 @@ def grouped(graph):
 
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
+    import tinytorch.ops.cumulative  # noqa: F401 (gives Tensor cumsum)
     from tinytorch.core.tensor import tensor
 
     def groups(function):

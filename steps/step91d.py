@@ -1254,7 +1254,8 @@ if __name__ == "__main__":
     print((fast(x) - function(x)).abs().max().item() < 1e-4)  # -> True
     forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
     source = forward.nodes[0].args[0].source  # here: the same
-    print(*[x for x in source.splitlines() if "f(" in x and "=" in x], sep="\n")
+    lines = [x for x in source.splitlines() if "f(" in x and "=" in x]  # here: the same
+    print(*lines, sep="\n")  # here: the same
     # ->     float v2 = tanhf(v1);
     # ->     float v4 = expf(v3);
 

@@ -1274,7 +1274,8 @@ if __name__ == "__main__":
     print((fast(*args) - function(*args)).abs().max().item() < 1e-6)  # -> True
     forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
     source = forward.nodes[0].args[0].source  # here: the same
-    print(*[x for x in source.splitlines() if "= a" in x], sep="\n")
+    lines = [x for x in source.splitlines() if "= a" in x]  # here: the same
+    print(*lines, sep="\n")  # here: the same
     # ->     float v0 = a0[i * columns + j];
     # ->     float v1 = a1[j];
     # ->     float v2 = a2[i];

@@ -1350,7 +1350,8 @@ if __name__ == "__main__":
     # -> True
     forward = next(iter(fast.graphs.values()))[0].forward  # here: a graph is looked at
     source = forward.nodes[0].args[0].source  # here: the same
-    print(*[x for x in source.splitlines() if "v3" in x], sep="\n")
+    lines = [x for x in source.splitlines() if "v3" in x]  # here: the same
+    print(*lines, sep="\n")  # here: the same
     # -> double sv3 = 0;
     # -> #pragma omp simd reduction(+:sv3)
     # ->     sv3 += v2;

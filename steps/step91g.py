@@ -1398,7 +1398,8 @@ if __name__ == "__main__":
     fast(x)
     captured = next(iter(fast.graphs.values()))[0]  # here: graphs are looked at
     source = captured.forward.nodes[0].args[0].source  # here: the same
-    print(*[x for x in source.splitlines() if x.startswith(("for", "sv", "r0"))], sep="\n")
+    lines = [x for x in source.splitlines() if x.startswith(("for", "sv", "r0"))]  # here: the same
+    print(*lines, sep="\n")  # here: the same
     # -> for (long i = 0; i < rows; i++) {
     # -> for (long j = 0; j < columns; j++) {
     # -> sv2 = sv2 >= v1 || sv2 != sv2 ? sv2 : v1;

@@ -7,7 +7,7 @@ next; when it has arrived at the sum, two large arrays were written and read aga
 this right in a program that is gone as soon as it has run. To change a program, one needs it as
 data.
 
-So this stage builds a compiler, and its first piece is a list. A Node is one operation: a function
+This stage builds a compiler, and its first piece is a list. A Node is one operation: a function
 of the array library by its name, its arguments, and the shape and type of its result. An argument
 is another Node, or a plain value such as 2 or a shape. A Graph is a list of nodes, some of which
 are inputs and some outputs:

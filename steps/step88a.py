@@ -19,8 +19,8 @@ A source is either one of the arguments, and then its number is noted, so that t
 argument goes there; or a tensor that the function found by itself, such as a weight. That one is
 read again in each call, and so a graph sees weights that have been trained.
 
-The trap is what is not in the key. Everything else that the function looks at, such as whether the
-network is in training, was frozen in the first trace. Stage 89 is about this.
+The trap is what is not in the key, such as whether the network is in training: it is frozen. Topic
+89 is about this.
 
 PyTorch: torch.compile; the conditions are called guards.
 

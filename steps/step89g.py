@@ -6,7 +6,7 @@ A batch norm keeps averages, and a program may count in a tensor. In the trace t
 running_mean has become another node, by Tracer.write of step 87f. But when the trace ends, the
 tensor gets its old array back, the new node is no output, and no run ever writes: in silence.
 
-A graph has no memory, and needs none. A source whose tracer does not stand for its input any
+A source whose tracer does not stand for its input any
 more has been written. What the tracer stands for at the end becomes one more output of the graph,
 
     forward:  sources  ->  results | written values | what backward needs

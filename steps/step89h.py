@@ -18,8 +18,7 @@ So does one that reads a .grad: each step of training may bring another tensor.
 An open mode, such as autocast, sees operations and changes them, so under one nothing is
 compiled; nor for an argument that is no tensor, number or text.
 
-With this, what a compiled function returns is what the function returns. What remains outside is
-said in step 89c: files, clocks, and objects that no name leads to.
+What remains outside is said in step 89c.
 
 The trap: a list that the function makes anew in each call, and drops, is none of this.
 

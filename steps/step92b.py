@@ -20,8 +20,7 @@ A view lives in the memory of another value, so lives are counted by memory_of: 
 when the last view of it was read.
 
 The trap is the order within a line: the result's buffer is taken first, and the operands' are given
-back then. In the other order a kernel could write where it still reads. (A plan that gave a
-kernel's parts their buffers one line later made a GPT learn wrongly here, without an error.)
+back then. In the other order a kernel could write where it still reads.
 
 One run at a time may use the buffers, so there is a lock, for programs with threads. Compiled has
 one, too: a trace lifts weights that another thread might be using.

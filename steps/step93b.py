@@ -16,9 +16,6 @@ the end of an epoch, and for training beside evaluation.
 The demo counts. It calls a function of twelve lengths once each: eight graphs, made for nothing,
 and four calls in eager. It then prints how many calls of the function one trace costs.
 
-What the writer of a program can do: pad sentences to a few lengths, and compile the part that is
-always called alike.
-
 The trap: a key that changes with a number that has no meaning for the graph, such as a count of
 steps passed as an int, makes a graph each time. Pass it as a tensor: values are no part of the key.
 

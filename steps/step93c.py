@@ -13,9 +13,6 @@ The losses have to be the same; that is the first column. The second is how many
 step is. Where large products take most of the time, little can be gained, since NumPy's products
 are as good as any. Where many small operations are strung together, a lot.
 
-The first call costs what tracing and the C compiler take, seconds in all. A training of an hour
-does not see it; for the ten steps of a test it is a loss (step 93b).
-
 You have now a compiler that trains networks, in one file of some 1,100 lines of code, in which you
 have read each line. What PyTorch has and you have not: graphs for all sizes at once, loops for a
 GPU, products and convolutions in its own loops, second derivatives, parts of a function compiled

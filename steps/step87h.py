@@ -375,6 +375,8 @@ def capture(function, *args):
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
+        wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
+        found = [x.node for x in found if x is not None]
         graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
     return Captured(
         sources=sources, graph=graph, count=len(outputs), grads=grads, roots=roots, wanted=wanted
@@ -389,7 +391,7 @@ def trace_backward(roots, targets):
     with no_grad():
         grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
         found = backward_pass([x._edge for x in roots], grads, True, False, edges)
-    return nodes, [found[target, 0].node for target in targets]
+    return nodes, [found.get((target, 0)) for target in targets]
 
 
 if __name__ == "__main__":

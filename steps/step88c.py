@@ -35,6 +35,7 @@ from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 
@@ -378,6 +379,8 @@ def capture(function, *args):
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
+        wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
+        found = [x.node for x in found if x is not None]
         graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
     forward, backward = partition(graph, len(outputs), grads)
     return Captured(
@@ -398,7 +401,7 @@ def trace_backward(roots, targets):
     with no_grad():
         grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
         found = backward_pass([x._edge for x in roots], grads, True, False, edges)
-    return nodes, [found[target, 0].node for target in targets]
+    return nodes, [found.get((target, 0)) for target in targets]
 
 
 def without_dead_code(nodes, outputs):
@@ -448,7 +451,7 @@ def key_of(x):
     """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
     if isinstance(x, Tensor):
         return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
-    return type(x), x
+    return type(x), x, str(x)
 
 
 class Compiled:
@@ -458,7 +461,8 @@ class Compiled:
         self.function, self.graphs = function, {}
 
     def __call__(self, *args):
-        key = state.grad_enabled, *map(key_of, args)
+        ids = [id(x) for x in args]  # f(x, x) has another graph than f(x, y)
+        key = state.grad_enabled, get_default_dtype(), *map(key_of, args), *map(ids.index, ids)
         if key not in self.graphs:
             captured, numbers = (
                 capture(self.function, *args),

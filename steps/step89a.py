@@ -37,6 +37,7 @@ from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.utils._nested import tensors_in
@@ -172,7 +173,7 @@ class Trace:
         for source in self.sources:
             source.restore()
         if isinstance(error, Exception) and kind is not Break:
-            raise Break(str(error)) from error  # an error of the program comes again in eager
+            raise Break(str(error)) from error
 
     def lift(self, tensor):
         """Make a tensor of the program one on a tracer, until the trace ends."""
@@ -387,13 +388,15 @@ def capture(function, *args):
             trace.lift(x)
         with TraceMode(trace):
             result = function(*args)
-        results = list(result) if isinstance(result, tuple) else [result]
+        results = list(result) if type(result) is tuple and len(result) > 1 else [result]
         sources = trace.sources
         outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
         roots = [n for n, x in enumerate(results) if x.requires_grad]
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
+        wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
+        found = [x.node for x in found if x is not None]
         graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
     forward, backward = partition(graph, len(outputs), grads)
     return Captured(
@@ -414,7 +417,7 @@ def trace_backward(roots, targets):
     with no_grad():
         grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
         found = backward_pass([x._edge for x in roots], grads, True, False, edges)
-    return nodes, [found[target, 0].node for target in targets]
+    return nodes, [found.get((target, 0)) for target in targets]
 
 
 def without_dead_code(nodes, outputs):
@@ -464,7 +467,7 @@ def key_of(x):
     """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
     if isinstance(x, Tensor):
         return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
-    return type(x), x
+    return type(x), x, str(x)
 
 
 class Compiled:
@@ -477,7 +480,8 @@ class Compiled:
         self.function, self.graphs, self.breaks = function, {}, {}
 
     def __call__(self, *args):
-        key = state.grad_enabled, *map(key_of, args)
+        ids = [id(x) for x in args]  # f(x, x) has another graph than f(x, y)
+        key = state.grad_enabled, get_default_dtype(), *map(key_of, args), *map(ids.index, ids)
         if key not in self.graphs and key not in self.breaks:
             try:
                 self.graphs[key] = self.traced(args)

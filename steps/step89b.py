@@ -34,6 +34,7 @@ from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.utils._nested import tensors_in
@@ -169,7 +170,7 @@ class Trace:
         for source in self.sources:
             source.restore()
         if isinstance(error, Exception) and kind is not Break:
-            raise Break(str(error)) from error  # an error of the program comes again in eager
+            raise Break(str(error)) from error
 
     def lift(self, tensor):
         """Make a tensor of the program one on a tracer, until the trace ends."""
@@ -387,13 +388,15 @@ def capture(function, args, others=()):
             trace.lift(x)
         with TraceMode(trace):
             result = function(*args)
-        results = list(result) if isinstance(result, tuple) else [result]
+        results = list(result) if type(result) is tuple and len(result) > 1 else [result]
         sources = trace.sources
         outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
         roots = [n for n, x in enumerate(results) if x.requires_grad]
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
+        wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
+        found = [x.node for x in found if x is not None]
         graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
     forward, backward = partition(graph, len(outputs), grads)
     return Captured(
@@ -414,7 +417,7 @@ def trace_backward(roots, targets):
     with no_grad():
         grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
         found = backward_pass([x._edge for x in roots], grads, True, False, edges)
-    return nodes, [found[target, 0].node for target in targets]
+    return nodes, [found.get((target, 0)) for target in targets]
 
 
 def without_dead_code(nodes, outputs):
@@ -464,7 +467,7 @@ class Watch:
     """What an object holds that a function may look at, and what it was."""
 
     def __init__(self, root):
-        self.facts, self.tensors, self.seen = [], [], {}
+        self.facts, self.tensors, self.kinds, self.seen = [], [], [], {}
         self.look(root)
 
     def look(self, x):
@@ -474,9 +477,10 @@ class Watch:
         self.seen[id(x)] = x  # kept, so that no other object gets its id
         if isinstance(x, Tensor):
             self.tensors.append(x)
+            self.kinds.append(key_of(x))
         elif isinstance(x, types.MethodType):
             self.look(x.__self__)
-        elif isinstance(x, (dict, list, tuple)):
+        elif isinstance(x, (dict, list, tuple, set)):
             self.note(x)
         elif hasattr(x, "__dict__"):
             self.note(vars(x))
@@ -489,7 +493,9 @@ class Watch:
 
     def changed(self):
         """Whether something is not as it was."""
-        return any(not same(contents(holder), before) for holder, before in self.facts)
+        return [key_of(x) for x in self.tensors] != self.kinds or any(
+            not same(contents(holder), before) for holder, before in self.facts
+        )
 
 
 def contents(holder):
@@ -498,8 +504,9 @@ def contents(holder):
 
 def same(a, b):
     """Whether two dicts hold the same objects, or equal numbers and texts."""
-    return a.keys() == b.keys() and all(
-        a[k] is b[k] or (type(a[k]) is type(b[k]) in (int, float, str, bool) and a[k] == b[k])
+    return [*a] == [*b] and all(
+        a[k] is b[k]
+        or (type(a[k]) is type(b[k]) in (int, float, str, bool) and repr(a[k]) == repr(b[k]))
         for k in b
     )
 
@@ -508,7 +515,7 @@ def key_of(x):
     """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
     if isinstance(x, Tensor):
         return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
-    return type(x), x
+    return type(x), x, str(x)
 
 
 class Compiled:
@@ -521,7 +528,8 @@ class Compiled:
         self.function, self.graphs, self.breaks = function, {}, {}
 
     def __call__(self, *args):
-        key = state.grad_enabled, *map(key_of, args)
+        ids = [id(x) for x in args]  # f(x, x) has another graph than f(x, y)
+        key = state.grad_enabled, get_default_dtype(), *map(key_of, args), *map(ids.index, ids)
         if key in self.graphs and self.graphs[key][-1].changed():
             del self.graphs[key]
         if key not in self.graphs and key not in self.breaks:
@@ -537,6 +545,8 @@ class Compiled:
 
     def traced(self, args):
         watch, numbers = Watch(self.function), {id(x): n for n, x in enumerate(args)}
+        if any(id(x) in numbers for x in watch.tensors):
+            raise Break("an argument is a tensor that the function also finds by itself")
         captured = capture(self.function, args, watch.tensors)
         return captured, [numbers.get(id(s.tensor)) for s in captured.sources], watch
 
@@ -601,3 +611,4 @@ if __name__ == "__main__":
     print(fast(x).tolist())  # -> [14.0, 17.0]
     model.eval()
     print(fast(x).tolist())  # -> [-14.0, -17.0]
+    print(fast(model.weight).item())  # -> -14.0

@@ -48,6 +48,7 @@ from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
@@ -90,7 +91,7 @@ def perform(xp, op, args, kwargs):
     if op in WHOLE:
         return WHOLE[op](*args)
     if op == "view":
-        return args[0].view(*args[1:])
+        return args[0].view(args[1])
     if op == "check":
         return check(*args)
     if op == "random":
@@ -201,8 +202,7 @@ class TraceMode(FunctionMode):
             del self.trace.nodes[length:]
             for tracer, members in zip(tracers, before, strict=True):
                 vars(tracer).update(members)
-            members = {"function": function, "differentiable": function.differentiable}
-            return type(function.__name__, (WholeCall,), members).apply(*args)
+            return type(function.__name__, (WholeCall,), {"function": function}).apply(*args)
 
 
 class Trace:
@@ -228,7 +228,7 @@ class Trace:
         for source in self.sources:
             source.restore()
         if isinstance(error, Exception) and kind is not Break:
-            raise Break(str(error)) from error  # an error of the program comes again in eager
+            raise Break(str(error)) from error
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
@@ -321,8 +321,8 @@ class Tracer:
     def __invert__(self):
         return traced("invert", self)
 
-    def view(self, *dtype):
-        return traced("view", self, *dtype)
+    def view(self, dtype=None):
+        return traced("view", self, dtype or self.dtype)
 
     def __len__(self):
         return len(self.value)
@@ -489,7 +489,8 @@ def capture(function, args, others=()):
             trace.lift(x)
         with TraceMode(trace):
             result = function(*args)
-        results, sources = list(result) if isinstance(result, tuple) else [result], trace.sources
+        results = list(result) if type(result) is tuple and len(result) > 1 else [result]
+        sources = trace.sources
         constants = [node.args[0] for node in trace.nodes if node.op == "constant"]
         check_results(results, [*(s.tensor.array.value for s in sources), *constants])
         check_sources(sources)
@@ -500,7 +501,10 @@ def capture(function, args, others=()):
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
+        wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
+        found = [x.node for x in found if x is not None]
         graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *writes, *found])
+        graph = with_copies(graph, [inputs[n] for n in written])
         graph = simplify(graph)
     forward, backward = partition(graph, len(outputs) + len(writes), grads)
     del result, results, found
@@ -520,11 +524,22 @@ def capture(function, args, others=()):
 def check_results(results, values):
     """Breaks unless each result is a new tensor, with memory of its own and not that of values."""
     for x in results:
-        if not isinstance(x, Tensor) or not isinstance(x.array, Tracer):
+        if type(x) is not Tensor or not isinstance(x.array, Tracer):
             raise Break("the function returns something else than new tensors")
         if any(np.may_share_memory(x.array.value, value) for value in values):
             raise Break("the function returns memory that is not new")
         values = [*values, x.array.value]
+
+
+def with_copies(graph, written):
+    """The graph with a copy of each written input in its place, for a run ends by writing it."""
+    done = {x: x for x in graph.inputs}
+    done |= {x: Node("copy", (x,), {}, x.shape, x.dtype) for x in written}
+    nodes = [done[x] for x in written]
+    for node in graph.nodes:
+        done[node] = replaced(node, done)
+        nodes.append(done[node])
+    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
 
 
 def check_sources(sources):
@@ -547,7 +562,7 @@ def trace_backward(roots, targets):
     with no_grad():
         grads = [Tracer(*pair) for pair in zip(ones, nodes, strict=True)]
         found = backward_pass([x._edge for x in roots], grads, True, False, edges)
-    return nodes, [found[target, 0].node for target in targets]
+    return nodes, [found.get((target, 0)) for target in targets]
 
 
 def without_dead_code(nodes, outputs):
@@ -652,11 +667,16 @@ def replaced(node, done):
     return Node(node.op, args, node.kwargs, node.shape, node.dtype)
 
 
+# Objects that hold a function, and where.
+WRAPPERS = types.MethodType, staticmethod, classmethod, property, functools.partial
+WRAPPED = "__self__", "__func__", "fget", "func", "args", "keywords"
+
+
 class Watch:
     """What an object holds that a function may look at, and what it was."""
 
     def __init__(self, root):
-        self.facts, self.tensors, self.seen = [], [], {}
+        self.facts, self.tensors, self.kinds, self.seen = [], [], [], {}
         self.look(root)
 
     def look(self, x):
@@ -666,17 +686,24 @@ class Watch:
         self.seen[id(x)] = x  # kept, so that no other object gets its id
         if isinstance(x, Tensor):
             self.tensors.append(x)
-        elif isinstance(x, types.MethodType):
-            self.look(x.__self__)
-            self.look(x.__func__)
+            self.kinds.append(key_of(x))
+        elif isinstance(x, WRAPPERS):
+            for name in WRAPPED:
+                self.look(getattr(x, name, None))
         elif isinstance(x, types.FunctionType):
-            self.note(x.__globals__, names_in(x.__code__))
-            self.note(x.__closure__ or ())
-        elif isinstance(x, (dict, list, tuple)):
+            names = names_in(x.__code__)
+            self.note(x.__globals__, names)
+            for module in contents(x.__globals__, names).values():
+                if isinstance(module, types.ModuleType) and not of_package(module):
+                    self.note(vars(module), names)  # of config.RATE both names are in co_names
+            for each in (x.__closure__, x.__defaults__, x.__kwdefaults__, vars(x)):
+                self.note(() if each is None else each)
+        elif isinstance(x, (dict, list, tuple, set)):
             self.note(x)
         elif hasattr(x, "__dict__"):
-            self.note(vars(x))
-            self.look(type(x))
+            self.note(x if isinstance(x, type) else vars(x))
+            for each in (*type(x).__mro__, *getattr(x, "__mro__", ())):
+                self.look(each)
 
     def note(self, holder, names=None):
         """Remember what a dict, list or tuple holds, or only what it holds under these names."""
@@ -688,17 +715,25 @@ class Watch:
         """Put back what has changed. Returns whether anything had."""
         changed = self.changed()
         for holder, names, before in self.facts if changed else ():
-            if isinstance(holder, list):
-                holder[:] = before.values()
+            if isinstance(holder, (list, set)):
+                holder.clear()
+                (holder.extend if isinstance(holder, list) else holder.update)(before.values())
             elif isinstance(holder, dict):
-                for name in names or [*holder]:
+                for name in [*holder] if names is None else names:
                     holder.pop(name, None)
                 holder.update(before)
+            elif isinstance(holder, type):
+                for name in [k for k in before if before[k] is not vars(holder).get(k)]:
+                    setattr(holder, name, before[name])
+            else:
+                for cell, value in zip(holder, before.values(), strict=True):
+                    if type(cell) is types.CellType:
+                        cell.cell_contents = value
         return changed
 
     def changed(self):
         """Whether something is not as it was."""
-        return any(
+        return [key_of(x) for x in self.tensors] != self.kinds or any(
             not same(contents(holder, names), before) for holder, names, before in self.facts
         )
 
@@ -707,8 +742,8 @@ def contents(holder, names=None):
     """What a dict, list or tuple holds, by name or number; of a closure's cells what is in them."""
     if names is not None:
         return {name: holder[name] for name in names if name in holder}
-    if hasattr(holder, "keys"):
-        return holder
+    if isinstance(holder, (dict, type)):
+        return holder if isinstance(holder, dict) else vars(holder)
     return {i: inside(x) if type(x) is types.CellType else x for i, x in enumerate(holder)}
 
 
@@ -726,14 +761,17 @@ def names_in(code):
 
 
 def of_package(x):
-    """Whether a class or function comes from the framework, which does not change."""
-    return isinstance(x, (type, types.FunctionType)) and x.__module__.startswith("tinytorch.")
+    """Whether a class, function or module belongs to Python or a library, and does not change."""
+    name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
+    library = str(name).split(".")[0] in ("tinytorch", "builtins", "numpy")
+    return library and isinstance(x, (type, types.FunctionType, types.ModuleType))
 
 
 def same(a, b):
     """Whether two dicts hold the same objects, or equal numbers and texts."""
-    return a.keys() == b.keys() and all(
-        a[k] is b[k] or (type(a[k]) is type(b[k]) in (int, float, str, bool) and a[k] == b[k])
+    return [*a] == [*b] and all(
+        a[k] is b[k]
+        or (type(a[k]) is type(b[k]) in (int, float, str, bool) and repr(a[k]) == repr(b[k]))
         for k in b
     )
 
@@ -831,11 +869,10 @@ def key_of(x):
     """What a graph rests on of an argument: of a tensor its kind, of all else its value."""
     if isinstance(x, Tensor):
         return x.array.shape, x.array.strides, x.array.dtype, x.requires_grad
-    return type(x), x
+    return type(x), x, str(x)
 
 
-def is_simple(x):
-    return type(x) in (Tensor, Parameter, int, float, bool, str, type(None))
+SIMPLE = Tensor, Parameter, int, float, bool, str, type(None)
 
 
 class Compiled:
@@ -848,9 +885,10 @@ class Compiled:
         self.function, self.graphs, self.breaks = function, {}, {}
 
     def __call__(self, *args):
-        if state.modes or not all(map(is_simple, args)):
+        if state.modes or not all(type(x) in SIMPLE for x in args):
             return self.function(*args)
-        key = state.grad_enabled, *map(key_of, args)
+        ids = [id(x) for x in args]  # f(x, x) has another graph than f(x, y)
+        key = state.grad_enabled, get_default_dtype(), *map(key_of, args), *map(ids.index, ids)
         if key in self.graphs and self.graphs[key][-1].changed():
             del self.graphs[key]
         if key not in self.graphs and key not in self.breaks:
@@ -877,13 +915,21 @@ class Compiled:
             return self.function(*args)
 
     def traced(self, args):
-        watch, numbers = Watch((self.function, args)), {id(x): n for n, x in enumerate(args)}
+        watch, numbers = Watch(self.function), {id(x): n for n, x in enumerate(args)}
+        if any(id(x) in numbers for x in watch.tensors):
+            raise Break("an argument is a tensor that the function also finds by itself")
+        watch.look(args)
+        grads = [x._grad for x in watch.tensors]
         try:
             captured = capture(self.function, args, watch.tensors)
         finally:
             changed = watch.restore()
-        if changed:
-            raise Break("the function sets an attribute, a name or an entry of a list")
+            for x, grad in zip(watch.tensors, grads, strict=True):
+                changed, x._grad = changed or x._grad is not grad, grad
+        if changed or any(s.tensor is x for s in captured.sources for x in grads):
+            raise Break(
+                "the function sets an attribute, a name or an entry of a list, or uses .grad"
+            )
         return captured, [numbers.get(id(s.tensor)) for s in captured.sources], watch
 
 
@@ -925,7 +971,8 @@ def compile(model):
 
 # Operations that may show the memory of their first argument.
 VIEWS = frozenset(
-    "reshape transpose swapaxes squeeze expand_dims moveaxis broadcast_to getitem view".split()
+    "reshape transpose swapaxes squeeze expand_dims moveaxis broadcast_to getitem view "
+    "ascontiguousarray".split()
 )
 # Operations that do more than give a result, or give another one each time.
 EFFECTS = frozenset("check random call call_backward".split())
@@ -980,7 +1027,7 @@ def common_parts():
 
 
 def is_number(x, n):
-    return isinstance(x, (int, float)) and x == n
+    return type(x) in (int, float) and str(x) in (str(n), f"{n}.0")  # -0.0 is not 0
 
 
 def memory_of(node):
@@ -1043,7 +1090,7 @@ def c_expression(node, names):
 
 def c_number(x, dtype):
     """A number of Python, rounded as NumPy rounds it. What is no number is not in the text."""
-    if not isinstance(x, (int, float)):
+    if not isinstance(x, (int, float, np.number)):
         return ""
     text = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(str(float(x)), str(float(x)))
     return f"({C_TYPES[str(dtype)]}){text}"

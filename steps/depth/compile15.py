@@ -26,8 +26,8 @@ and print is not detected.
 
 PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
 
-New: CLOCKS, ONCE, OUTSIDE, PURE, MACHINERY, STREAMS, state_of, set_state, listen, is_outside,
-is_machinery, no_effects.
+New: CLOCKS, ONCE, OUTSIDE, PURE, OUTER, MACHINERY, STREAMS, state_of, set_state, listen,
+is_outside, is_machinery, no_effects.
 Changed: Watch.__init__, Watch.visit, Compiled.traced.
 Try: take out set_state. Which lines of the demo go wrong?
 """
@@ -109,10 +109,8 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
-MACHINERY = (
-    "importlib warnings numpy._core tinytorch.compiler.build tinytorch.compiler.capture "
-    "tinytorch.kernels"
-).split()
+OUTER = "importlib warnings numpy._core".split()
+MACHINERY = OUTER + "tinytorch.compiler.build tinytorch.compiler.capture tinytorch.kernels".split()
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)

@@ -112,10 +112,8 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
-MACHINERY = (
-    "importlib warnings numpy._core tinytorch.compiler.build tinytorch.compiler.capture "
-    "tinytorch.kernels"
-).split()
+OUTER = "importlib warnings numpy._core".split()
+MACHINERY = OUTER + "tinytorch.compiler.build tinytorch.compiler.capture tinytorch.kernels".split()
 # Facts for which no guard looks at each call.
 ASKED = {
     **{Tensor.grad.fget.__code__: "a tensor's grad", initial_seed.__code__: "initial_seed()"},

@@ -158,8 +158,8 @@ def one_float_type(a: Any, b: Any) -> bool:
     return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
 
 
-@tensor_method("matmul", "__matmul__")
 @with_out
+@tensor_method("matmul", "__matmul__")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 

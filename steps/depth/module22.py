@@ -1,6 +1,6 @@
 """Step module22: Forward hooks in the package's dress
 
-Step 75e built forward hooks and pre-hooks: a hook that returns something replaces the arguments or
+Step 75d built forward hooks and pre-hooks: a hook that returns something replaces the arguments or
 the output, and a handle removes it. Here most modules have no hooks. So __call__ checks for them
 first, and the slower path is a method of its own. The handle is that of step 65c, which also ends
 with a `with`.

@@ -54,8 +54,10 @@ VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 # Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
-REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
-REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
+REDUCTIONS = dict(
+    sum="add", mean=None, prod="multiply", max="maximum", min="minimum", all="logical_and",
+    any="logical_or",
+)  # fmt: skip
 
 
 class Node:

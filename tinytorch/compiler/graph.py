@@ -12,8 +12,10 @@ from tinytorch.ops.erf import erf_of
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 # Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
-REDUCTIONS = {"sum": "add", "mean": None, "prod": "multiply", "max": "maximum", "min": "minimum"}
-REDUCTIONS |= {"all": "logical_and", "any": "logical_or"}
+REDUCTIONS = dict(
+    sum="add", mean=None, prod="multiply", max="maximum", min="minimum", all="logical_and",
+    any="logical_or",
+)  # fmt: skip
 # Operations with an effect or an identity of their own: never removed twice, merged or moved.
 EFFECTS = frozenset("random call call_backward check".split())
 

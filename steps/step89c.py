@@ -13,7 +13,8 @@ cell is empty until the variable has a value.
 note() remembers these entries of the dict, and looks at what they hold: square is a function, so
 its names are noted as well. A network leads to its class, and the class to its methods, so the
 names that `forward` reads are found. Of config.RATE both names are in co_names, so a module's
-entries are noted as well. What belongs to the framework does not change, and is left out.
+entries are noted as well. Methods, properties and partials are WRAPPERS: the function is inside,
+under one of the names WRAPPED. What belongs to the framework does not change, and is left out.
 
 No guard sees what none of these names lead to: a function that asks the time, or reads a file,
 gives what it gave in the trace. Such a function must not be compiled.
@@ -23,7 +24,7 @@ then watched without need. That costs a comparison, and is never wrong.
 
 PyTorch: Dynamo reads the bytecode of the function for this.
 
-New: names_in, of_package, inside. Changed: Watch, contents.
+New: names_in, of_package, inside, WRAPPERS, WRAPPED. Changed: Watch, contents.
 Try: leave out the line with __closure__: the 13 and 15 become 3 and 5.
 """
 

@@ -24,8 +24,8 @@ the view would have to reach the argument. It breaks the graph, as before.
 
 PyTorch: operators without decomposition are nodes of the graph, too, and called as they are.
 
-New: WholeCall, as_value, part, Called, call, call_backward, WHOLE. Changed: perform, text_of,
-TraceMode.call.
+New: WholeCall, as_value, part, Called, call, call_backward, WHOLE, Tracer.view. Changed: perform,
+text_of, TraceMode.call.
 Try: leave out the comparison of shapes in call(): the mean of one number is divided by 2.
 """
 

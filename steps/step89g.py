@@ -18,6 +18,7 @@ has changed nothing.
 If two tensors share memory, a write into one changes what the other shows. If two sources of the
 trace share memory, or two tensors of a later call, the function runs in eager.
 
+Backward may have kept a written input as it was before. So with_copies puts a copy in its place.
 bump_version counts the write, so that backward() finds out if a value that it needs was
 overwritten (step 66a).
 
@@ -26,7 +27,7 @@ graph of autograd then goes on through it, which a list of values cannot repeat:
 
 PyTorch: functionalization, a pass before AOTAutograd.
 
-New: check_sources, Captured.written. Changed: capture, CompiledCall.forward, Compiled.
+New: check_sources, with_copies, Captured.written. Changed: capture, CompiledCall.forward, Compiled.
 Try: leave out the copying in CompiledCall.forward: count and mean stay 0.
 """
 

@@ -21,7 +21,7 @@ The trap: files, clocks, and objects that no name leads to are still not seen (s
 
 PyTorch: Dynamo repeats many of these effects after the graph has run, in place of breaking.
 
-New: check_results, is_simple, Trace.kept, Watch.restore, TraceMode.called. Changed: capture,
+New: check_results, SIMPLE, Trace.kept, Watch.restore, TraceMode.called. Changed: capture,
 Compiled.
 Try: call watch.changed() in place of watch.restore(): two calls are counted as three.
 """

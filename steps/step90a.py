@@ -21,7 +21,7 @@ output shows the memory of an input, of a constant or of another output.
 
 PyTorch: Inductor's pattern matcher.
 
-New: VIEWS, EFFECTS (used in step 90b), simplify, rewritten, algebra,
+New: VIEWS, simplify, rewritten, algebra,
 is_number, memory_of, with_memory_of_their_own. Changed: capture.
 Try: let algebra take x + 0 for x, and compare the signs of zero in the first line.
 """
@@ -875,8 +875,6 @@ VIEWS = frozenset(
     "reshape transpose swapaxes squeeze expand_dims moveaxis broadcast_to getitem view "
     "ascontiguousarray".split()
 )
-# Operations that do more than give a result, or give another one each time.
-EFFECTS = frozenset("check random call call_backward".split())
 
 
 def simplify(graph):

@@ -23,7 +23,7 @@ The trap: a merged node lives from its first use to its last, and so does its me
 
 PyTorch: CSE, common subexpression elimination, in AOTAutograd's graphs.
 
-New: common_parts. Changed: simplify.
+New: EFFECTS, common_parts. Changed: simplify.
 Try: remove "random" from EFFECTS. Which line of the demo changes?
 """
 

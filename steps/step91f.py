@@ -22,7 +22,7 @@ The trap is what a maximum begins with: -inf, and not 0, or a row of negative nu
 
 PyTorch: Inductor's reductions, with Welford's method for variances.
 
-New: REDUCTIONS, HIGHEST, is_reduction, c_defined, c_start, c_end, c_added, highest, c_pragma,
+New: REDUCTIONS, HIGHEST, is_reduction, c_defined, c_start, c_end, c_added, c_pragma,
 Group.takes. Changed: c_function, declarations, Group, grouped, Kernel, fuse.
 Try: "float" in place of "double", and compile(lambda x: (x * 2).sum(1)) for a row of 10 million
 numbers 0.1.
@@ -1215,11 +1215,8 @@ def c_end(node, names):
 
 def c_added(node, names):
     name, x = f"s{names[node]}", names[node.args[0]]
-    return f"{name} += {x};" if node.op == "sum" else f"{name} = {highest(name, x)};"
-
-
-def highest(a, b):
-    return FORMULAS["maximum"].format(a, b)
+    greater = FORMULAS["maximum"].format(name, x)
+    return f"{name} += {x};" if node.op == "sum" else f"{name} = {greater};"
 
 
 def c_pragma(sums, names):

@@ -1242,11 +1242,8 @@ def c_end(node, names):
 
 def c_added(node, names):
     name, x = f"s{names[node]}", names[node.args[0]]
-    return f"{name} += {x};" if node.op == "sum" else f"{name} = {highest(name, x)};"
-
-
-def highest(a, b):
-    return FORMULAS["maximum"].format(a, b)
+    greater = FORMULAS["maximum"].format(name, x)
+    return f"{name} += {x};" if node.op == "sum" else f"{name} = {greater};"
 
 
 def c_pragma(sums, names):

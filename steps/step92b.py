@@ -16,14 +16,16 @@ them by `out=`. What leaves the program gets none, results and what backward nee
 keeps it while the next run writes. The same holds for what a whole Function reads and may save.
 
 A view lives in another value's memory, so lives are counted by memory_of: a buffer is free when the
-last view of it was read. One run at a time may use the buffers; a lock sees to that.
+last view of it was read. One run at a time may use the buffers; a lock sees to that. A second one
+lets one thread at a time call a Compiled, since a trace changes tensors that others may use.
 
 The trap is the order within a line: first the results take their buffers, then the operands' are
 given back. In the other order a kernel of several loops overwrites a row that its next loop reads.
 
 PyTorch: Inductor plans buffers in the same way, and reuses inputs that are needed no more.
 
-New: planned, results_of, has_out, is_passing. Changed: Kernel.__call__, Program.
+New: lock, planned, results_of, has_out, is_passing, Compiled.call. Changed: Compiled.__call__,
+Kernel.__call__, Program.
 Try: in `planned`, give the buffers back before the results take theirs. What is the first line?
 In depth: program01 to program19.
 """
@@ -1250,11 +1252,8 @@ def c_end(node, names):
 
 def c_added(node, names):
     name, x = f"s{names[node]}", names[node.args[0]]
-    return f"{name} += {x};" if node.op == "sum" else f"{name} = {highest(name, x)};"
-
-
-def highest(a, b):
-    return FORMULAS["maximum"].format(a, b)
+    greater = FORMULAS["maximum"].format(name, x)
+    return f"{name} += {x};" if node.op == "sum" else f"{name} = {greater};"
 
 
 def c_pragma(sums, names):

@@ -120,7 +120,7 @@ def text_of(value):
     """An argument that is no node, as it is printed."""
     if isinstance(value, np.ndarray):
         return str(value.item()) if value.size == 1 else f"array{[*value.shape]}"
-    return getattr(value, "__name__", None) or str(value)
+    return value.__name__ if isinstance(value, type) else str(value)
 
 
 class Graph:
@@ -1280,11 +1280,8 @@ def c_end(node, names):
 
 def c_added(node, names):
     name, x = f"s{names[node]}", names[node.args[0]]
-    return f"{name} += {x};" if node.op == "sum" else f"{name} = {highest(name, x)};"
-
-
-def highest(a, b):
-    return FORMULAS["maximum"].format(a, b)
+    greater = FORMULAS["maximum"].format(name, x)
+    return f"{name} += {x};" if node.op == "sum" else f"{name} = {greater};"
 
 
 def c_pragma(sums, names):

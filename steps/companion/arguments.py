@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 PROGRAM = "python -m steps"
 READING = {
@@ -17,7 +16,6 @@ READING = {
     "history": "each form that a definition had, and the steps that gave it",
     "where": "where a definition lives, the step that wrote it, and where it began",
     "find": "the steps whose title or text has a word",
-    "moved": "where a step is today that had another number",
 }
 WRITING = {
     "check": "check everything that the steps promise",
@@ -154,13 +152,5 @@ def parser_for(handlers) -> argparse.ArgumentParser:
         "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
     )
     command = add("move")
-    command.add_argument("names", nargs="*", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
-    command.add_argument(
-        "--plan", type=Path, metavar="FILE", help="a table of them, with a tab between"
-    )
-    command.add_argument(
-        "--since", default="", metavar="REV", help="the numbers in the table are of this revision"
-    )
-    command = add("moved")
-    command.add_argument("step", metavar="N", help="a number of before, for example 84a")
+    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
     return parser

@@ -15,8 +15,7 @@ from .difference import Difference
 from .finding import found_texts
 from .focus import changed_definition
 from .history import History
-from .move import carry_out, move
-from .moved import answer
+from .move import move
 from .names import nearest
 from .number import Number
 from .overview import beside_line, listing, overview, runs_of, tables, title_of
@@ -319,25 +318,16 @@ def _counted(count, word):
 
 
 def move_command(curriculum: Curriculum, options) -> int:
-    if len(options.names) % 2 or bool(options.names) == bool(options.plan):
+    if len(options.names) % 2:
         raise CurriculumError("move takes pairs: the old number and the new one.")
     pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
-    moved = (
-        carry_out(curriculum, options.plan, options.since)
-        if options.plan
-        else move(curriculum, pairs)
-    )
+    moved = move(curriculum, pairs)
     for old, new in moved.renamed.items():
         print(f"{old} -> {new}")
     print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")
     if moved.unsure:
         print("\nPlease look at these lines; a number there may be that of a step:")
         print("\n".join(moved.unsure))
-    return 0
-
-
-def moved_command(curriculum: Curriculum, options) -> int:
-    print(answer(curriculum, options.step))
     return 0
 
 
@@ -357,5 +347,4 @@ HANDLERS = {
     "propagate": propagate_command,
     "move": move_command,
     "readme": readme_command,
-    "moved": moved_command,
 }

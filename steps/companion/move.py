@@ -18,12 +18,10 @@ from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
 from .difference import Difference
-from .moved import FILE, pairs_of
 from .names import nearest
 from .number import Number
 from .references import BETWEEN, ITEM, WORD, WORDS, prose
 from .roads import Roads, defaults
-from .wrapping import wrapped
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
 PLACES = (
@@ -38,14 +36,14 @@ PLACES = (
 )
 PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
-ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ".tsv", ""}
+ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
 COLUMNS = 100
 LONG = 100_000  # characters of an output beyond which it is a picture
 
 _NAME = r"(?:\d+[a-z]?|[a-z]+\d\d)"
 _RANGE = re.compile(rf"({_NAME})( to | through |-|–)({_NAME})|{_NAME}")
 _PATTERNS = {  # the references in a text; each is found in one pass, and none twice
-    "command": rf"-m steps (?!moved\b)[a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
+    "command": rf"-m steps [a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
     "heading": rf"^#+ {ITEM}(?:{BETWEEN}{ITEM})*(?=:)",
     "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
     "words": WORDS.pattern,
@@ -295,11 +293,9 @@ class Moves:
         return any(int(each) in self._left for each in bare if len(each) < 4)
 
 
-def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = False) -> Moved:
-    """Rename steps, OLD to NEW, and every reference to them.
-
-    Lines that have become too long are named; `wrap` divides those of comments and texts.
-    """
+def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
+    """Rename steps, OLD to NEW, and every reference to them. Lines that have become too long are
+    named."""
     moves, result = Moves(curriculum, pairs), Moved()
     places = _places(curriculum, moves.number)
     roads = {old.file: (old, new) for old, new in moves.map.items() if old.run != new.run}
@@ -312,8 +308,6 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = Fals
         result.unsure += [f"{name}, line {n}: {line}" for n, line in _unsure(path, text, moves)]
         if new == text:
             continue
-        if wrap and path.suffix == ".py":
-            new = wrapped(new, COLUMNS)
         result.written.append(name)
         path.write_text(new, encoding="utf-8")
         if path.suffix == ".py":
@@ -325,83 +319,9 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = Fals
     return result
 
 
-def carry_out(curriculum: Curriculum, plan: Path, since: str = "") -> Moved:
-    """Move all steps that a table names: a line holds a number, a tab, and the name.
-
-    The numbers are those of the revision `since`, and of today without one: a step that has another
-    number by now is known by its title. A step that is new goes into the run of the one before it,
-    and the names of a run are counted anew. A line that goes to the main road is for `moved` alone.
-    The stages and runs in the file of the same name that ends in .toml take the place of those in
-    curriculum.toml.
-    """
-    table = pairs_of(plan)
-    today = _numbers_today(curriculum, since)
-    gone = [old.short for old, new in table.items() if new.run and old not in today]
-    if gone or not table:
-        raise CurriculumError(
-            f"{plan.name} names steps that are not there: {', '.join(gone[:9]) or 'none at all'}"
-        )
-    runs = {today[old]: new.run for old, new in table.items() if new.run}
-    pairs, run, count = {}, "", 0
-    for number in [each for each in curriculum.roads.numbers if not each.run]:
-        if runs.get(number, run) != run:
-            run, count = runs[number], 0
-        if run:
-            count += 1
-            pairs[number] = Number(count, run=run)
-    lines = {old: pairs[today[old]] if new.run else new for old, new in table.items()}
-    plan.write_text("".join(f"{old}\t{new}\n" for old, new in lines.items()), encoding="utf-8")
-    tables, text = plan.with_suffix(".toml"), curriculum.file.read_text(encoding="utf-8")
-    if tables.exists():
-        new = _tables(tables.read_text(encoding="utf-8"))
-        runs = [table for table in new if "[[run]]\n" in table]
-        old = [table for table in _tables(text) if "[[stage]]\n" in table]
-        curriculum.file.write_text(_with_tables(text, old + runs), encoding="utf-8")
-        curriculum = Curriculum(curriculum.root)
-    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()], wrap=True)
-    if tables.exists():
-        places = _places(Curriculum(curriculum.root))
-        text = curriculum.file.read_text(encoding="utf-8")
-        curriculum.file.write_text(_with_tables(text, new), encoding="utf-8")
-        _tell_places(curriculum.root, places)
-        _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
-        tables.unlink()
-    return result
-
-
-def _numbers_today(curriculum, since):
-    """The number of today for each number of a revision; a step that was moved keeps its title."""
-    today = {number: number for number in curriculum.by_number}
-    if not since:
-        return today
-    found = _git(curriculum.root, "grep", "-E", '^"""Step [0-9]+[a-z]?: ', since, "--", "steps")
-    then = dict(re.findall(r'"""Step (\w+): (.*\S)', found))
-    if not then:
-        raise CurriculumError(f"git knows no steps of {since}.")
-    titles = {step.title: step.number for step in curriculum.steps}
-    for name, title in then.items():
-        number = Number.parse(name)
-        if number in today and curriculum.by_number[number].title == title:
-            continue  # two steps may have one title
-        if title in titles:
-            today[number] = titles[title]
-        elif number in today and curriculum.by_number[number].title in then.values():
-            del today[number]  # its number belongs to another step by now
-    return today
-
-
 def _tables(text):
     """The tables of a file, each with the comments above it."""
     return re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)
-
-
-def _with_tables(text, tables):
-    """curriculum.toml with other stages and runs."""
-    old = _tables(text)
-    listed = [n for n, each in enumerate(old) if re.search(r"^\[\[(stage|run)\]\]$", each, re.M)]
-    new = [each.strip("\n") + "\n\n" for each in tables if re.search(r"^\[\[", each, re.M)]
-    kept = [each for n, each in enumerate(old) if n not in listed]
-    return "".join(kept[: listed[0]] + new + kept[listed[0] :])
 
 
 def _from_its_folder(text, old, new):
@@ -459,8 +379,8 @@ def _rewritten(path: Path, text: str, moves: Moves) -> str:
         return _notebook(text, moves)
     if path.name == "curriculum.toml":
         return _curriculum(text, moves)
-    if path.suffix in (".toml", ".tsv"):
-        return _table(text, moves) if path.name == FILE else text
+    if path.suffix == ".toml":
+        return text
     return moves.text(text, calls="docs" in path.parts or path.suffix == ".md")
 
 
@@ -498,11 +418,6 @@ def _notebook(text: str, moves: Moves) -> str:
             output.update(changed(output, moves.output))
     after = json.dumps(notebook, indent=1, ensure_ascii=False)
     return text if after == before else after + "\n"
-
-
-def _table(text: str, moves: Moves) -> str:
-    """moved.tsv: where the steps are today."""
-    return re.sub(r"(?<=\t).*$", lambda match: moves._one(match[0]), text, flags=re.M)
 
 
 def _curriculum(text: str, moves: Moves) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from .curriculum import Curriculum, CurriculumError, Step
 from .difference import Difference
-from .moved import place_told, table_of
 from .number import Number
 from .paint import paint
 from .promises import Outcome, run_step
@@ -46,7 +45,7 @@ def place_of(curriculum: Curriculum) -> Number | None:
     """The step that was shown last; None at the beginning.
 
     Raises:
-        CurriculumError: the file that remembers it holds something else, or a step that was moved.
+        CurriculumError: the file that remembers it holds something else.
     """
     try:
         text = (curriculum.root / PLACE).read_text(encoding="utf-8").strip()
@@ -59,10 +58,6 @@ def place_of(curriculum: Curriculum) -> Number | None:
     except ValueError as error:
         advice = f"Set it anew, for example with: python -m steps next --at {_first(curriculum)}"
         raise CurriculumError(f"{PLACE}: {error}. {advice}") from None
-    # A place of today is written as "step 41a". A number alone is from before the steps were moved.
-    if number not in curriculum.by_number or not text.startswith("step"):
-        if new := table_of(curriculum).get(number):
-            raise CurriculumError(place_told(curriculum, number, new))
     return number
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.move import Moves, move
 from steps.companion.number import Number
@@ -215,7 +214,6 @@ def two_roads(make):
         "README.md": DEPTH,
         "tinytorch/a.py": "# As in step 12.\nfrom steps.step12 import x\n",
         "notebooks/stage01.ipynb": notebook(*cells),
-        "steps/moved.tsv": "11\t12\n",
     }
     toml = 'catalogues = [13, "14b"]\n\n[modules]\n"tinytorch/a.py" = [12, 13, "14a"]\n\n'
     toml += '[step.12]\ngradcheck = ["x"]\n\n[step.14b]\ngradcheck = ["y"]\n'
@@ -240,7 +238,6 @@ def test_a_step_goes_into_depth_and_all_keep_what_they_follow(two_roads):
         "`python -m steps show 14`, conv01.py.\n"
     )
     assert text("tinytorch/a.py") == "# As in step conv01.\nfrom steps.depth.conv01 import x\n"
-    assert text("steps/moved.tsv") == "11\tconv01\n"
 
 
 def test_there_and_back_between_the_roads_changes_nothing(two_roads):
@@ -301,85 +298,6 @@ def test_a_wrong_name_of_a_run_is_refused(two_roads):
     )
 
 
-PLAN = "10\t11\n12\tconv01\n13\tconv02\n14a\tconv03\n14b\tpool01\n"
-NEW = """
-[[stage]]
-number = 1
-title = "The only one"
-first = 1
-last = 11
-
-[[run]]
-name = "conv"
-title = "Convolutions"
-beside = 11
-stage = 1
-
-[[run]]
-name = "pool"
-title = "Pooling"
-beside = 11
-stage = 1
-"""
-
-
-def test_a_plan_is_carried_out(make, capsys):
-    long = "word " * 17 + "also step 14a."  # 99 columns
-    steps = {name: step_text(name, "x = 1") for name in ("11", "12", "13", "14a", "14b")}
-    steps["12"] = steps["12"].replace("Words.", f"{long}\nMore words.")
-    files = {"steps/moved.tsv": PLAN, "steps/moved.toml": NEW}
-    root = make(steps, files, "[step.14a]\ngradcheck = []\n", STAGE).root
-    assert main(["move", "--plan", str(root / "steps" / "moved.tsv")], root) == 0
-    new = Curriculum(root)
-    names = [str(step.number) for step in new.steps]
-    assert names == ["11", "conv01", "conv02", "conv03", "pool01"]
-    assert [str(n) for n in new.roads.chain(new.steps[-1].number)] == names
-    assert [(stage.title, stage.last) for stage in new.stages] == [("The only one", 11)]
-    assert new.origins.keys() == {new.steps[1].number, new.steps[4].number}
-    text = new.step("conv01").path.read_text()
-    assert long.replace(" 14a.", "\nconv03. More words.") in text
-    assert not (root / "steps" / "moved.toml").exists()
-    assert (root / "steps" / "moved.tsv").read_text() == PLAN
-    capsys.readouterr()
-    assert main(["moved", "14"], root) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "step 14a is now conv03, in depth: steps/depth/conv03.py",
-        "step 14b is now pool01, in depth: steps/depth/pool01.py",
-    ]
-
-
-def test_a_plan_knows_steps_by_their_titles(make):
-    """13 of the plan is 14 by now, after a new 13; 12 has another title."""
-    titles = {"11": "Thirteen", "12": "Twelve", "13": "Thirteen", "14a": "Fourteen"}
-    steps = {name: step_text(name, "x = 1", title=title) for name, title in titles.items()}
-    plan = "10\t11\n12\tconv01\n13\tconv02\n14a\tpool01\n"
-    files = {"steps/moved.tsv": plan, "steps/moved.toml": NEW}
-    root = make(steps, files, stages=STAGE).root
-    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
-        subprocess.run([*git, *command], check=True)
-    moved(Curriculum(root), "13", "14", "14a", "15")
-    make({"13": step_text("13", title="New"), "12": step_text("12", title="A dozen")})
-    make(files={"steps/moved.toml": NEW}, stages=STAGE)
-    arguments = ["move", "--plan", str(root / "steps" / "moved.tsv"), "--since"]
-    assert main([*arguments, "nothing"], root) == 2
-    assert main([*arguments, "HEAD"], root) == 0
-    new = {str(step.number): step.title for step in Curriculum(root).steps}
-    assert new == {
-        "11": "Thirteen", "conv01": "A dozen", "conv02": "New", "conv03": "Thirteen",
-        "pool01": "Fourteen",
-    }  # fmt: skip
-    table = (root / "steps" / "moved.tsv").read_text()
-    assert table == "10\t11\n12\tconv01\n13\tconv03\n14a\tpool01\n"
-
-
-def test_a_plan_that_names_other_steps_is_refused(make, capsys):
-    files = {"steps/moved.tsv": PLAN.replace("14b", "15"), "steps/moved.toml": NEW}
-    root = make({n: step_text(n) for n in ("11", "12", "13", "14a")}, files, stages=STAGE).root
-    assert main(["move", "--plan", str(root / "steps" / "moved.tsv")], root) == 2
-    assert capsys.readouterr().err == "moved.tsv names steps that are not there: 15\n"
-
-
 @pytest.mark.slow
 def test_a_real_step_goes_to_the_other_road_and_back(tmp_path):
     """Byte for byte: 84a becomes conv01, or, where it is in depth by now, conv01 a main step."""
@@ -393,7 +311,6 @@ def test_a_real_step_goes_to_the_other_road_and_back(tmp_path):
     if "conv" not in curriculum.runs:
         run = '\n[[run]]\nname = "conv"\ntitle = "Convolution"\nbeside = "40b"\nstage = 14\n'
         curriculum.file.write_text(curriculum.file.read_text() + run)
-        (curriculum.folder / "moved.tsv").unlink(missing_ok=True)  # it would be told of 84a
     elif curriculum.step("conv01"):
         there = ("conv01", "98c")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}

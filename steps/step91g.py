@@ -27,7 +27,7 @@ PyTorch: Inductor fuses a softmax, or a layer norm, with what is around it.
 
 New: ROW, stages, needed. Changed: c_function, Group.takes.
 Try: let `takes` leave out the loop over values. Which line is False?
-In depth: expressions01 to expressions07, fuse01 to fuse13, build01 to build04, ccode01 to ccode14,
+In depth: expressions01 to expressions07, fuse01 to fuse13, build01 to build04, ccode01 to ccode15,
 cudacode01 to cudacode06, convcode01 to convcode13.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.compiler.costs import COSTS
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
@@ -26,6 +27,8 @@ LIBRARIES = ["-lm"]
 # Loops over fewer elements than these (times their cost) are not worth a second thread.
 WORTH_THREADS = 32768
 BLOCK = 256  # columns that are reduced side by side
+LANES = 16  # numbers of four bytes in the widest vector
+FEW = 64  # a loop of fewer elements is filled up to whole vectors
 
 # These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
 VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
@@ -165,6 +168,8 @@ def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
 class CFunction:
     """Writes the C function of one kernel."""
 
+    limit = ""  # the condition of an element of a loop that is filled up: "i0 < 10"
+
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
@@ -211,6 +216,9 @@ class CFunction:
 
     def loop(self, i: int) -> None:
         counter, size = self.counters[i], self.kernel.sizes[i]
+        if self.limit:
+            # Two lanes stay empty at least: with one, GCC 12 makes no vectors of the loop.
+            size = (size + 1) // LANES * LANES + LANES
         self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
     # Rows.
@@ -218,6 +226,8 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
+        if self.filled_up():
+            self.limit = f"{self.counters[0]} < {kernel.sizes[0]}"
         blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
         parallel = self.threads and (kernel.outer > 0 or blocks)
@@ -241,6 +251,21 @@ class CFunction:
         for number in range(self.last + 1):
             self.write_pass(number, alone=not parallel)
         self.close(self.depth - depth)
+
+    def filled_up(self) -> bool:
+        """Whether a loop of few elements is filled up to whole vectors: it has functions that cost
+        much, such as tanh, and would compute its last elements one after the other."""
+        kernel = self.kernel
+        return (
+            X86
+            and len(kernel.sizes) == 1
+            and len(kernel.full) == len(kernel.nodes)
+            and kernel.sizes[0] < FEW
+            and kernel.sizes[0] % LANES > 0
+            and not (self.reductions or self.threads)
+            and all(node.dtype.kind in "fb" for node in (*kernel.nodes, *kernel.inputs))
+            and any(COSTS.get(node.op, 1) >= COSTS["exp"] for node in kernel.nodes)
+        )
 
     def over_columns(self) -> None:
         """With columns, opens the loop over those of a block."""
@@ -436,7 +461,8 @@ class CFunction:
     def store(self, node: Node) -> None:
         if node in self.arrays:
             place = index(0, self.kernel.strides[node], self.counters)
-            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+            condition = f"if ({self.limit}) " if self.limit else ""
+            self.write(f"{condition}{self.arrays[node]}[{place}] = {self.names[node]};")
 
     def value(self, x: Any) -> str | None:
         """The variable with an operand's value; None for a number."""
@@ -445,7 +471,10 @@ class CFunction:
                 self.loads[x] = f"x{next(self.fresh)}"
                 place = index(x.offset, x.strides, self.counters)
                 kind = self.c_type(x.base)
-                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+                element = f"{self.arrays[x.base]}[{place}]"
+                if self.limit:
+                    element = f"{self.limit} ? {element} : 0"
+                self.write(f"const {kind} {self.loads[x]} = {element};")
             return self.loads[x]
         if not isinstance(x, Node):
             return None

@@ -17,8 +17,13 @@ generator_for makes it.
 Arguments and parameters must not change between the two runs either. The finished form compares the
 times of the last writes (step 66b), and raises the error of that step.
 
+How many checkpoints? Of n layers in s segments, forward keeps s inputs, and backward besides what
+one segment saves. The sum is least near s = sqrt(n), for one more forward pass.
+
 Changed: Segment, checkpoint.
 Try: leave out fork_rng(). Which line of the demo tells?
+
+In depth: checkpoint01 to checkpoint09.
 """
 
 import weakref
@@ -78,9 +83,6 @@ class Dropped:
 
     def __getitem__(self, number):  # for one that says ctx.saved[0]
         return self.values()[number]
-
-    def __len__(self):  # create_graph=True takes the values one by one
-        return len(self.values())
 
 
 class Segment:

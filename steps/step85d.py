@@ -104,18 +104,15 @@ if __name__ == "__main__":
 
     optimizer = SGD([weight], 0.1)
     scaler = GradScaler("cpu", 2.0**17, growth_interval=4)
-    for number in range(10):
+    for number in range(7):
         loss = scaled_backward(weight, scaler)
         scaler.step(optimizer)
         scaler.update()
-        print(f"{number:2}  loss {loss.item():.2f}  scale {scaler.get_scale():.0f}")
-        # ->  0  loss 6.12  scale 65536
-        # ->  1  loss 6.12  scale 32768
-        # ->  2  loss 6.12  scale 16384
-        # ->  3  loss 6.12  scale 16384
-        # ->  4  loss 3.21  scale 16384
-        # ->  5  loss 1.86  scale 16384
-        # ->  6  loss 1.16  scale 32768
-        # ->  7  loss 0.77  scale 32768
-        # ->  8  loss 0.52  scale 32768
-        # ->  9  loss 0.37  scale 32768
+        print(f"{number}  loss {loss.item():.2f}  scale {scaler.get_scale():.0f}")
+        # -> 0  loss 6.12  scale 65536
+        # -> 1  loss 6.12  scale 32768
+        # -> 2  loss 6.12  scale 16384
+        # -> 3  loss 6.12  scale 16384
+        # -> 4  loss 3.21  scale 16384
+        # -> 5  loss 1.86  scale 16384
+        # -> 6  loss 1.16  scale 32768

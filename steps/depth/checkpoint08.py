@@ -1,6 +1,13 @@
 """Step checkpoint08: checkpoint_sequential
 
-Step 84d found how many checkpoints are best: about the square root of the number of layers.
+How many checkpoints are best? With n layers in s segments, forward keeps the s inputs of the
+segments, and backward keeps besides what the n / s layers of one segment save:
+
+    memory = s * input + (n / s) * saved by a layer
+
+It is least where both parts are equal, at s = sqrt(n * saved / input). So a network 100 times as
+deep needs 10 times the memory, for one more forward pass (Chen et al., 2016).
+
 checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
 backward begins with it and would compute it again at once. So one segment means no checkpoint.
 

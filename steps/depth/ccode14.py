@@ -10,7 +10,8 @@ own, libmvec. A declaration tells the compiler that there is one:
 
 From then on, a loop with `omp simd` calls the form for vectors, which GCC names itself, such as
 _ZGVeN16v_tanhf. "notinbranch" says that there is none with a mask, for calls behind an `if`.
-`declarations` writes a line for each function that the kernels call. pow, hypot and atan2 take two
+`declarations` writes a line for each function that the kernels call; the table of step operations02
+says which ones have such a form. pow, hypot and atan2 take two
 numbers.
 
 The trap: only GNU's library has all of these forms, from version 2.35 on, and only for x86.
@@ -21,7 +22,7 @@ The demo measures tanh of a million numbers, with the declaration and without it
 
 (PyTorch: its vectors call the library Sleef for the functions.)
 
-New: VECTORS, VECTORS_OF_TWO, declarations. Changed: c_file.
+New: declarations. Changed: c_file.
 Try: look for the name of the form for vectors: `nm -D` of the library in the cache (step build02).
 """
 
@@ -37,7 +38,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
-from tinytorch.compiler.operations import ACCUMULATORS
+from tinytorch.compiler.operations import ACCUMULATORS, LIBRARY
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
@@ -53,10 +54,6 @@ LIBRARIES = ["-lm"]
 WORTH_THREADS = 32768
 BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -150,10 +147,11 @@ def declarations(body: str) -> Iterator[str]:
     """Tells the compiler which functions of the library come in vectors, of those that are used."""
     used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
     lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
+    functions = {x.called: x for x in LIBRARY.values() if x.vectors}
+    for name, function in functions.items():
         for called, t in ((name + "f", "float"), (name, "double")):
             if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                given = f"{t}, {t}" if function.operands == 2 else t
                 lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
     if lines:
         yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"

@@ -12,7 +12,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
-from tinytorch.compiler.operations import ACCUMULATORS
+from tinytorch.compiler.operations import ACCUMULATORS, LIBRARY
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
@@ -28,10 +28,6 @@ LIBRARIES = ["-lm"]
 WORTH_THREADS = 32768
 BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -125,10 +121,11 @@ def declarations(body: str) -> Iterator[str]:
     """Tells the compiler which functions of the library come in vectors, of those that are used."""
     used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
     lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
+    functions = {x.called: x for x in LIBRARY.values() if x.vectors}
+    for name, function in functions.items():
         for called, t in ((name + "f", "float"), (name, "double")):
             if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                given = f"{t}, {t}" if function.operands == 2 else t
                 lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
     if lines:
         yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"

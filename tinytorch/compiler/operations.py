@@ -1,4 +1,4 @@
-"""What the compiler knows about reductions: one line each, for the trace, for C and for CUDA."""
+"""What the compiler knows about reductions and functions: one line each, for all its parts."""
 
 import dataclasses
 
@@ -40,4 +40,63 @@ ACCUMULATORS = {
     "min": Accumulator("minimum", "min", compare="<"),
     "all": Accumulator("logical_and", "&", start=1, of_truth=True),
     "any": Accumulator("logical_or", "|", start=0, of_truth=True),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LibraryFunction:
+    """A function of C's library.
+
+    Attributes:
+        called: its name for float64; that for float32 ends in f.
+        cost: of one element, in additions.
+        operands: how many it has.
+        vectors: whether glibc's libmvec has a form of it for 4 to 16 numbers at once.
+    """
+
+    called: str
+    cost: int = 20
+    operands: int = 1
+    vectors: bool = True
+
+    def template(self) -> str:
+        """The call. {f} is "f" in float32 and nothing in float64: expf and exp."""
+        return f"{self.called}{{f}}({'{a}, {b}' if self.operands == 2 else '{a}'})"
+
+
+LIBRARY = {
+    "exp": LibraryFunction("exp", cost=8),
+    "expm1": LibraryFunction("expm1"),
+    "exp2": LibraryFunction("exp2"),
+    "log": LibraryFunction("log", cost=8),
+    "log1p": LibraryFunction("log1p"),
+    "log2": LibraryFunction("log2"),
+    "log10": LibraryFunction("log10"),
+    "sin": LibraryFunction("sin"),
+    "cos": LibraryFunction("cos"),
+    "tan": LibraryFunction("tan"),
+    "sinh": LibraryFunction("sinh"),
+    "cosh": LibraryFunction("cosh"),
+    "tanh": LibraryFunction("tanh"),
+    "erf": LibraryFunction("erf"),
+    "erfc": LibraryFunction("erfc"),
+    "cbrt": LibraryFunction("cbrt"),
+    "arcsin": LibraryFunction("asin"),
+    "arccos": LibraryFunction("acos"),
+    "arctan": LibraryFunction("atan"),
+    "arcsinh": LibraryFunction("asinh"),
+    "arccosh": LibraryFunction("acosh"),
+    "arctanh": LibraryFunction("atanh"),
+    "power": LibraryFunction("pow", operands=2),
+    "float_power": LibraryFunction("pow", operands=2),
+    "hypot": LibraryFunction("hypot", operands=2),
+    "arctan2": LibraryFunction("atan2", operands=2),
+    "fmod": LibraryFunction("fmod", operands=2, vectors=False),
+    "copysign": LibraryFunction("copysign", cost=1, operands=2, vectors=False),
+    "sqrt": LibraryFunction("sqrt", cost=4, vectors=False),
+    "floor": LibraryFunction("floor", cost=1, vectors=False),
+    "ceil": LibraryFunction("ceil", cost=1, vectors=False),
+    "trunc": LibraryFunction("trunc", cost=1, vectors=False),
+    "rint": LibraryFunction("rint", cost=1, vectors=False),
+    "fabs": LibraryFunction("fabs", cost=1, vectors=False),
 }

@@ -17,8 +17,8 @@ threads: it is a parameter of each function now.
 
 The trap is a sum of everything: without an outer loop, all threads would add to one accumulator and
 lose what another one adds at the same time. `reduction(+ : sum_0_acc)` gives each thread an
-accumulator of its own, and adds them at the end. The table has the sign for each reduction.
-Without it, the result is sometimes right even so.
+accumulator of its own, and adds them at the end; the sign is in the table of step operations01.
+Without the clause, the result is sometimes right even so.
 
 (PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
 

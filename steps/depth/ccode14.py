@@ -11,8 +11,7 @@ own, libmvec. A declaration tells the compiler that there is one:
 From then on, a loop with `omp simd` calls the form for vectors, which GCC names itself, such as
 _ZGVeN16v_tanhf. "notinbranch" says that there is none with a mask, for calls behind an `if`.
 `declarations` writes a line for each function that the kernels call; the table of step operations02
-says which ones have such a form. pow, hypot and atan2 take two
-numbers.
+says which ones have such a form. pow, hypot and atan2 take two numbers.
 
 The trap: only GNU's library has all of these forms, from version 2.35 on, and only for x86.
 Elsewhere the compiler would call a function that no library has. So the lines stand between #if

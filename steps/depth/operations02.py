@@ -7,8 +7,9 @@ parts of a compiler ask for now:
     what decides on memory       the cost: is it cheaper to keep a value, or to compute it again?
     what makes vectors           whether the library has a form for several numbers at once
 
-A cost is counted in additions: about 20 for most functions, 8 for exp and log, 1 for those that the
-processor has as an instruction. It only has to be right within a factor of two or so.
+A cost is counted in additions: 20 for most functions, 8 for exp and log, 4 for sqrt, 1 for floor
+and its like, which a processor has as instructions. It is a rough number: it decides only whether a
+value is computed again.
 
 So LIBRARY has one line for each. `template` writes the call with {a} and {b} for the operands, and
 {f} for the letter that float32 needs. Operators like a + b are no functions of the library; step

@@ -26,7 +26,7 @@ PyTorch: min_cut_rematerialization_partition, which looks for the cheapest cut.
 
 New: SLOW, is_cheap, size_of, cheapest, roots_of, leading. Changed: partition.
 Try: let is_cheap return False. How many bytes are kept?
-In depth: tracer01 to tracer40.
+In depth: operations01 and operations02, tracer01 to tracer40.
 """
 
 import functools

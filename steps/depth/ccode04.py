@@ -17,7 +17,8 @@ kernel has two kinds of values, one for each element and one for each row:
     }
 
 A reduction is written in three places: its accumulator starts before the loop, takes up a value in
-each iteration, and gives the result after the loop. The squares never go to memory.
+each iteration, and gives the result after the loop. The number to start from and the statement in
+the loop are in the table of step operations01. The squares never go to memory.
 
 The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
 small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
@@ -27,7 +28,7 @@ the finished sum would be too late.
 
 (PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
 
-New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
+New: CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
 .write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
 Try: let type_of_accumulator return "float". What does the demo's last line print?
 """
@@ -42,6 +43,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.operations import ACCUMULATORS
 
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
@@ -54,10 +56,6 @@ HEAD = """\
 #include <stdbool.h>
 #include <stdint.h>
 """
-COMBINE = {
-    "sum": "{acc} += {x};",
-}
-START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -113,7 +111,7 @@ class CFunction:
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.reductions = [n for n in kernel.nodes if n.op in ACCUMULATORS]
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -199,7 +197,7 @@ class CFunction:
             (x,) = kernel.operands[node]
             value = cast(self.value(x), self.dtype_of(x), node.dtype)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            self.write(ACCUMULATORS[node.op].update(acc, value))
         self.close(self.depth - depth)
 
     def open_row(self) -> None:
@@ -210,7 +208,7 @@ class CFunction:
     def write_start(self, node: Node) -> None:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        self.write(f"{kind} {name} = {START[node.op]};")
+        self.write(f"{kind} {name} = {ACCUMULATORS[node.op].start};")
 
     # Statements.
 

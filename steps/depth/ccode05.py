@@ -39,6 +39,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.operations import ACCUMULATORS
 
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
@@ -51,10 +52,6 @@ HEAD = """\
 #include <stdbool.h>
 #include <stdint.h>
 """
-COMBINE = {
-    "sum": "{acc} += {x};",
-}
-START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -111,7 +108,7 @@ class CFunction:
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.reductions = [n for n in kernel.nodes if n.op in ACCUMULATORS]
         self.last = max(kernel.passes.values(), default=0)
         self.count = math.prod(kernel.sizes[kernel.outer :])
 
@@ -208,7 +205,7 @@ class CFunction:
             (x,) = kernel.operands[node]
             value = cast(self.value(x), self.dtype_of(x), node.dtype)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            self.write(ACCUMULATORS[node.op].update(acc, value))
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
@@ -233,7 +230,7 @@ class CFunction:
     def write_start(self, node: Node) -> None:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        self.write(f"{kind} {name} = {START[node.op]};")
+        self.write(f"{kind} {name} = {ACCUMULATORS[node.op].start};")
 
     def element(self, node: Node, number: int) -> None:
         """Computes the value of a node for one element, or reads it back, or writes it."""

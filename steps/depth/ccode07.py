@@ -36,6 +36,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.operations import ACCUMULATORS
 
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
@@ -77,16 +78,6 @@ static inline float erf_float(float x) {
 static inline double erf_double(double x) { return erf(x); }
 """
 OWN = {"erf": ERF}
-COMBINE = {
-    "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
-}
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -145,7 +136,7 @@ class CFunction:
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.reductions = [n for n in kernel.nodes if n.op in ACCUMULATORS]
         self.last = max(kernel.passes.values(), default=0)
         self.count = math.prod(kernel.sizes[kernel.outer :])
 
@@ -209,7 +200,7 @@ class CFunction:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
         value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             nan = acc.replace("_acc", "_nan")
             return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
@@ -220,10 +211,15 @@ class CFunction:
         return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
+        reduction = ACCUMULATORS[node.op]
+        if reduction.of_truth:
             return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        in_double = reduction.in_double and node.dtype.kind == "f"
+        return "double" if in_double else self.c_type(node)
+
+    def loses_nan(self, node: Node) -> bool:
+        """Whether the accumulator passes over nan: no comparison with it is true."""
+        return ACCUMULATORS[node.op].compare != "" and node.dtype.kind == "f"
 
     # A pass.
 
@@ -247,11 +243,11 @@ class CFunction:
                 self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            kind = np.dtype(bool) if ACCUMULATORS[node.op].of_truth else node.dtype
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(ACCUMULATORS[node.op].update(acc, value))
+            if self.loses_nan(node):
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
@@ -278,18 +274,19 @@ class CFunction:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
         variables = [(kind, name, self.start(node))]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             variables.append(("int", name.replace("_acc", "_nan"), "0"))
         for kind, name, start in variables:
             self.write(f"{kind} {name} = {start};")
 
     def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
+        reduction = ACCUMULATORS[node.op]
+        if reduction.start is not None:
+            return str(reduction.start)
+        lowest = -math.inf if reduction.compare == ">" else math.inf
         if node.dtype.kind in "iu":
             limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
+            lowest = limits.min if reduction.compare == ">" else limits.max
         return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
 
     def element(self, node: Node, number: int) -> None:

@@ -35,6 +35,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.operations import ACCUMULATORS
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
@@ -110,16 +111,6 @@ static inline float exp_float(float x) {
 static inline double exp_double(double x) { return exp(x); }
 """
 OWN = {"erf": ERF, "exp": EXP}
-COMBINE = {
-    "sum": ("+", "{acc} += {x};"),
-    "mean": ("+", "{acc} += {x};"),
-    "prod": ("*", "{acc} *= {x};"),
-    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
-    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
-    "any": ("|", "{acc} |= {x};"),
-    "all": ("&", "{acc} &= {x};"),
-}
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -180,7 +171,7 @@ class CFunction:
         self.loads: dict[Load, str] = {}
         self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.reductions = [n for n in kernel.nodes if n.op in ACCUMULATORS]
         self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
         self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
@@ -291,7 +282,7 @@ class CFunction:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
         value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             nan = acc.replace("_acc", "_nan")
             return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
@@ -302,10 +293,15 @@ class CFunction:
         return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
+        reduction = ACCUMULATORS[node.op]
+        if reduction.of_truth:
             return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        in_double = reduction.in_double and node.dtype.kind == "f"
+        return "double" if in_double else self.c_type(node)
+
+    def loses_nan(self, node: Node) -> bool:
+        """Whether the accumulator passes over nan: no comparison with it is true."""
+        return ACCUMULATORS[node.op].compare != "" and node.dtype.kind == "f"
 
     # A pass.
 
@@ -334,11 +330,11 @@ class CFunction:
                 self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            kind = np.dtype(bool) if ACCUMULATORS[node.op].of_truth else node.dtype
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(ACCUMULATORS[node.op].update(acc, value))
+            if self.loses_nan(node):
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
@@ -383,8 +379,8 @@ class CFunction:
     def write_start(self, node: Node) -> list[str]:
         """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        variables = [(kind, name, self.start(node), ACCUMULATORS[node.op].sign)]
+        if self.loses_nan(node):
             variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
         for kind, name, start, _ in variables:
             if self.in_blocks:
@@ -395,12 +391,13 @@ class CFunction:
         return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
 
     def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
+        reduction = ACCUMULATORS[node.op]
+        if reduction.start is not None:
+            return str(reduction.start)
+        lowest = -math.inf if reduction.compare == ">" else math.inf
         if node.dtype.kind in "iu":
             limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
+            lowest = limits.min if reduction.compare == ">" else limits.max
         return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
 
     def element(self, node: Node, number: int) -> None:

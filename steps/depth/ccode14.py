@@ -10,8 +10,8 @@ own, libmvec. A declaration tells the compiler that there is one:
 
 From then on, a loop with `omp simd` calls the form for vectors, which GCC names itself, such as
 _ZGVeN16v_tanhf. "notinbranch" says that there is none with a mask, for calls behind an `if`.
-`declarations` writes a line for each function that the kernels call. pow, hypot and atan2 take two
-numbers.
+`declarations` writes a line for each function that the kernels call; the table of step operations02
+says which ones have such a form. pow, hypot and atan2 take two numbers.
 
 The trap: only GNU's library has all of these forms, from version 2.35 on, and only for x86.
 Elsewhere the compiler would call a function that no library has. So the lines stand between #if
@@ -21,7 +21,7 @@ The demo measures tanh of a million numbers, with the declaration and without it
 
 (PyTorch: its vectors call the library Sleef for the functions.)
 
-New: VECTORS, VECTORS_OF_TWO, declarations. Changed: c_file.
+New: declarations. Changed: c_file.
 Try: look for the name of the form for vectors: `nm -D` of the library in the cache (step build02).
 """
 
@@ -37,6 +37,7 @@ import numpy as np
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.operations import ACCUMULATORS, LIBRARY
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
@@ -52,10 +53,6 @@ LIBRARIES = ["-lm"]
 WORTH_THREADS = 32768
 BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -115,16 +112,6 @@ static inline float exp_float(float x) {
 static inline double exp_double(double x) { return exp(x); }
 """
 OWN = {"erf": ERF, "exp": EXP}
-COMBINE = {
-    "sum": ("+", "{acc} += {x};"),
-    "mean": ("+", "{acc} += {x};"),
-    "prod": ("*", "{acc} *= {x};"),
-    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
-    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
-    "any": ("|", "{acc} |= {x};"),
-    "all": ("&", "{acc} &= {x};"),
-}
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -159,10 +146,11 @@ def declarations(body: str) -> Iterator[str]:
     """Tells the compiler which functions of the library come in vectors, of those that are used."""
     used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
     lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
+    functions = {x.called: x for x in LIBRARY.values() if x.vectors}
+    for name, function in functions.items():
         for called, t in ((name + "f", "float"), (name, "double")):
             if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                given = f"{t}, {t}" if function.operands == 2 else t
                 lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
     if lines:
         yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
@@ -201,7 +189,7 @@ class CFunction:
         self.loads: dict[Load, str] = {}
         self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.reductions = [n for n in kernel.nodes if n.op in ACCUMULATORS]
         self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
         self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
@@ -312,7 +300,7 @@ class CFunction:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
         value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             nan = acc.replace("_acc", "_nan")
             return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
@@ -323,10 +311,15 @@ class CFunction:
         return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
+        reduction = ACCUMULATORS[node.op]
+        if reduction.of_truth:
             return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        in_double = reduction.in_double and node.dtype.kind == "f"
+        return "double" if in_double else self.c_type(node)
+
+    def loses_nan(self, node: Node) -> bool:
+        """Whether the accumulator passes over nan: no comparison with it is true."""
+        return ACCUMULATORS[node.op].compare != "" and node.dtype.kind == "f"
 
     # A pass.
 
@@ -355,11 +348,11 @@ class CFunction:
                 self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            kind = np.dtype(bool) if ACCUMULATORS[node.op].of_truth else node.dtype
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(ACCUMULATORS[node.op].update(acc, value))
+            if self.loses_nan(node):
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
@@ -404,8 +397,8 @@ class CFunction:
     def write_start(self, node: Node) -> list[str]:
         """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        variables = [(kind, name, self.start(node), ACCUMULATORS[node.op].sign)]
+        if self.loses_nan(node):
             variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
         for kind, name, start, _ in variables:
             if self.in_blocks:
@@ -416,12 +409,13 @@ class CFunction:
         return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
 
     def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
+        reduction = ACCUMULATORS[node.op]
+        if reduction.start is not None:
+            return str(reduction.start)
+        lowest = -math.inf if reduction.compare == ">" else math.inf
         if node.dtype.kind in "iu":
             limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
+            lowest = limits.min if reduction.compare == ">" else limits.max
         return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
 
     def element(self, node: Node, number: int) -> None:

@@ -12,8 +12,9 @@ The C code adds in a loop. On a GPU, a block takes the row, and its threads divi
     combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
 
 Neighbouring threads read neighbouring elements, so the reads are coalesced (step kernel02). After
-`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
-writes the passes; only the loop over a row and the end of a reduction are new.
+`combined_sum` all threads know the sum, and a later pass can go over the row again. The formula
+for two numbers, a + b, is that of step operations01. CFunction writes the passes; only the loop
+over a row and the end of a reduction are new.
 
 The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
 are added in pairs, and the error grows with the number of these steps, not with the length of the
@@ -22,7 +23,7 @@ row. On most GPUs, doubles are slow.
 The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
 kernel and overwrite box[0] before slow threads have read it.
 
-Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
+Changed: helpers, launch_of, CUDAFunction. New: COMBINED, CUDAFunction.write_start,
 .reduced, .type_of_accumulator.
 Try: remove that barrier. Which line of the demo changes?
 """
@@ -35,6 +36,7 @@ from tinytorch.compiler.c_code import CFunction, comment_of
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.operations import ACCUMULATORS
 
 THREADS = 256  # of a block
 
@@ -63,11 +65,6 @@ template <class V> __device__ V combined_{name}(V value) {{
     return result;
 }}
 """
-FORMULAS = {
-    "sum": "a + b",
-    "mean": "a + b",
-    "prod": "a * b",
-}
 
 
 def cuda_source(kernels: Sequence[Kernel]) -> str:
@@ -89,7 +86,8 @@ def cuda_source(kernels: Sequence[Kernel]) -> str:
 def helpers(body: str) -> Iterator[str]:
     """The functions that the kernels call and CUDA does not have."""
     for name in sorted(set(re.findall(r"\bcombined_(\w+)\(", body))):
-        yield COMBINED.format(name=name, formula=FORMULAS[name], threads=THREADS)
+        formula = ACCUMULATORS[name].combined("a", "b")
+        yield COMBINED.format(name=name, formula=formula, threads=THREADS)
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")

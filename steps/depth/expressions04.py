@@ -10,8 +10,8 @@ for it:
 
 So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
 first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
-Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
-{t} for the name of the C type.
+The calls of C's library come from the table of step operations02. {f} in a template stands for the
+letter that such functions have for float32 (tanhf), and {t} for the name of the C type.
 
 The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
 are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
@@ -20,7 +20,7 @@ branch.
 
 (PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
 
-New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
+New: ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
 Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
 """
 
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.graph import Node
+from tinytorch.compiler.operations import LIBRARY
 
 # What the element types are called in C.
 C_TYPES = {
@@ -48,9 +49,6 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
-
 ON_ALL = {
     "add": "{a} + {b}",
     "subtract": "{a} - {b}",
@@ -69,7 +67,7 @@ ON_INTS = {
     "absolute": "{a} < 0 ? -{a} : {a}",
     "invert": "~{a}",
 }
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+ON_FLOATS = {name: function.template() for name, function in LIBRARY.items()} | {
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",

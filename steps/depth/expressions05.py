@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.graph import Node
+from tinytorch.compiler.operations import LIBRARY
 
 # What the element types are called in C.
 C_TYPES = {
@@ -42,9 +43,6 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
-
 ON_ALL = {
     "add": "{a} + {b}",
     "subtract": "{a} - {b}",
@@ -63,7 +61,7 @@ ON_INTS = {
     "absolute": "{a} < 0 ? -{a} : {a}",
     "invert": "~{a}",
 }
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+ON_FLOATS = {name: function.template() for name, function in LIBRARY.items()} | {
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",

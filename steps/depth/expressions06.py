@@ -16,7 +16,7 @@ raises its own error when the program runs.
 (PyTorch calls this a fallback: compiled code calls the eager kernel.)
 
 New: KNOWN, known, has_expression. Changed: template.
-Try: print text("log1p", x). Which word in which table gives it an expression?
+Try: print text("square", x). Which line in which table gives it an expression?
 """
 
 import functools
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.graph import Node
+from tinytorch.compiler.operations import LIBRARY
 
 # What the element types are called in C.
 C_TYPES = {
@@ -44,9 +45,6 @@ C_TYPES = {
 }
 BOOL = np.dtype(bool)
 KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
-
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
 
 ON_ALL = {
     "add": "{a} + {b}",
@@ -66,7 +64,7 @@ ON_INTS = {
     "absolute": "{a} < 0 ? -{a} : {a}",
     "invert": "~{a}",
 }
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+ON_FLOATS = {name: function.template() for name, function in LIBRARY.items()} | {
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",

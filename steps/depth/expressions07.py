@@ -1,8 +1,7 @@
 """Step expressions07: Catalogue: the other expressions
 
-The remaining lines of the tables of steps expressions04 to expressions06: functions of C's library,
-NumPy functions that C can write in one expression, and integer operations. Skim them; three are
-worth a look.
+The remaining lines of the tables of steps expressions04 to expressions06: NumPy functions that C
+can write in one expression, and integer operations. Skim them; two are worth a look.
 
 Division. // and % in NumPy follow Python: -7 // 2 is -4, and -7 % 2 is 1. C gives -3 and -1. Two C
 functions (DIVISIONS) correct that, written for each type that needs them. NumPy's integers give
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.graph import Node
+from tinytorch.compiler.operations import LIBRARY
 
 # What the element types are called in C.
 C_TYPES = {
@@ -39,23 +39,6 @@ C_TYPES = {
 }
 BOOL = np.dtype(bool)
 KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
-
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt hypot sqrt
-    floor ceil trunc rint copysign""".split()
-LIBRARY = {name: name for name in LIBRARY} | {
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh",
-    "arctan2": "atan2",
-    "power": "pow",
-    "float_power": "pow",
-    "fabs": "fabs",
-}
-
 
 ON_ALL = {
     "add": "{a} + {b}",
@@ -96,9 +79,7 @@ ON_INTS = {
     "floor_divide": "floor_divide_{t}({a}, {b})",
     "remainder": "remainder_{t}({a}, {b})",
 }
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
-    **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
-    **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
+ON_FLOATS = {name: function.template() for name, function in LIBRARY.items()} | {
     "erf": "erf_{t}({a})",
     "exp": "exp_{t}({a})",
     "absolute": "fabs{f}({a})",
@@ -114,7 +95,6 @@ ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} 
     "isinf": "fabs{f}({a}) == INFINITY",
     "isfinite": "fabs{f}({a}) < INFINITY",
     "signbit": "copysign{f}(1, {a}) < 0",
-    "fmod": "fmod{f}({a}, {b})",
     "floor_divide": "floor_divide_{t}({a}, {b})",
     "remainder": "remainder_{t}({a}, {b})",
     "logaddexp": "{a} == {b} ? {a} + ({t})0.6931471805599453"

@@ -11,8 +11,9 @@ which library computes them, so the same text serves NumPy and CuPy. Now it serv
 which records what it computes. The demo sends 20 operations of the package through it, and none of
 them had to be changed.
 
-NumPy's reductions are methods of its element-wise functions: np.add.reduce is the sum. The table
-REDUCTIONS says which is whose; later steps, and other modules, ask it what is a reduction.
+NumPy's reductions are methods of its element-wise functions: np.add.reduce is the sum. REDUCTIONS
+takes from the table of step operations01 which is whose; later steps, and other modules, ask it
+what is a reduction.
 
 An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run. It
 becomes the node "constant", which holds the array. A printed graph shows only its shape,
@@ -42,6 +43,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode
+from tinytorch.compiler.operations import ACCUMULATORS
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.tensor import wrap
 from tinytorch.nn.functional import conv2d
@@ -59,10 +61,7 @@ VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 # Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
-REDUCTIONS = dict(
-    sum="add", mean=None, prod="multiply", max="maximum", min="minimum", all="logical_and",
-    any="logical_or",
-)  # fmt: skip
+REDUCTIONS = {name: reduction.repeats for name, reduction in ACCUMULATORS.items()}
 
 
 class Node:

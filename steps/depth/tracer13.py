@@ -42,6 +42,7 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
+from tinytorch.compiler.operations import ACCUMULATORS
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
@@ -57,10 +58,7 @@ VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 # Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
-REDUCTIONS = dict(
-    sum="add", mean=None, prod="multiply", max="maximum", min="minimum", all="logical_and",
-    any="logical_or",
-)  # fmt: skip
+REDUCTIONS = {name: reduction.repeats for name, reduction in ACCUMULATORS.items()}
 
 
 class Node:

@@ -13,8 +13,9 @@ Each value has two prices, in bytes of traffic:
     x (input)   read: 4     y = x * 0.1     keep: 8, compute again: 1 + 4     recomputed from x
                             z = erf(y)      keep: 8, compute again: 10 + 5    kept
 
-The lower one counts. COSTS gives an operation's work in additions; two of them count as a byte, and
-no operation as less than one. The nodes are in order, so one walk finds all prices. Then the nodes
+The lower one counts. COSTS gives an operation's work in additions, for the functions of C's
+library from the table of step operations02. Two of them count as a byte, and no operation as less
+than one. The nodes are in order, so one walk finds all prices. Then the nodes
 are visited in reverse: a value that the backward needs is kept, or computed from arguments that it
 then needs too.
 
@@ -34,15 +35,13 @@ import math
 from collections.abc import Iterable
 
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
+from tinytorch.compiler.operations import LIBRARY
 from tinytorch.compiler.simplify import is_elementwise
 
 # What one element of an operation costs, in additions. What is not in the table costs one.
-COSTS = {
-    **dict.fromkeys("sqrt divide reciprocal".split(), 4),
-    **dict.fromkeys("exp log".split(), 8),
-    **dict.fromkeys("exp2 expm1 log2 log10 log1p sin cos tan sinh cosh tanh erf erfc".split(), 20),
-    **dict.fromkeys("arcsin arccos arctan arcsinh arccosh arctanh arctan2 cbrt".split(), 20),
-    **dict.fromkeys("hypot power float_power remainder floor_divide fmod".split(), 20),
+COSTS = {name: function.cost for name, function in LIBRARY.items()} | {
+    **dict.fromkeys("divide reciprocal".split(), 4),
+    **dict.fromkeys("remainder floor_divide".split(), 20),
     "logaddexp": 40,
 }
 

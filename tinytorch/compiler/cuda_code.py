@@ -8,6 +8,7 @@ from tinytorch.compiler.c_code import CFunction, comment_of
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.operations import ACCUMULATORS
 
 THREADS = 256  # of a block
 TILE = 32  # columns of a block, where a block has several
@@ -53,15 +54,6 @@ template <class V> __device__ V combined_{name}(V value, int width) {{
     return result;
 }}
 """
-FORMULAS = {
-    "sum": "a + b",
-    "mean": "a + b",
-    "prod": "a * b",
-    "max": "b > a ? b : a",
-    "min": "b < a ? b : a",
-    "any": "a | b",
-    "all": "a & b",
-}
 
 
 def cuda_source(kernels: Sequence[Kernel]) -> str:
@@ -83,7 +75,8 @@ def cuda_source(kernels: Sequence[Kernel]) -> str:
 def helpers(body: str) -> Iterator[str]:
     """The functions that the kernels call and CUDA does not have."""
     for name in sorted(set(re.findall(r"\bcombined_(\w+)\(", body))):
-        yield COMBINED.format(name=name, formula=FORMULAS[name], threads=THREADS)
+        formula = ACCUMULATORS[name].combined("a", "b")
+        yield COMBINED.format(name=name, formula=formula, threads=THREADS)
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -176,7 +169,7 @@ class CUDAFunction(CFunction):
         """Each thread has an accumulator of its own."""
         name = f"{self.names[node]}_acc"
         self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             self.write(f"int {name.replace('_acc', '_nan')} = 0;")
         return []
 
@@ -184,11 +177,11 @@ class CUDAFunction(CFunction):
         width = TILE if self.kernel.columns else 1
         acc = self.accumulator(node)
         self.write(f"{acc} = combined_{node.op}({acc}, {width});")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
+        if self.loses_nan(node):
             nan = acc.replace("_acc", "_nan")
             self.write(f"{nan} = combined_any({nan}, {width});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
         """float for float: each thread adds few numbers, and then sums are added to sums."""
-        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]
+        return "int" if ACCUMULATORS[node.op].of_truth else C_TYPES[node.dtype.name]

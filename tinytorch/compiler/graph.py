@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.compiler.operations import ACCUMULATORS
 from tinytorch.core.device import device_of
 from tinytorch.ops.erf import erf_of
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 # Reductions, and the element-wise function that each one repeats: np.add.reduce is the sum.
-REDUCTIONS = dict(
-    sum="add", mean=None, prod="multiply", max="maximum", min="minimum", all="logical_and",
-    any="logical_or",
-)  # fmt: skip
+REDUCTIONS = {name: reduction.repeats for name, reduction in ACCUMULATORS.items()}
 # Operations with an effect or an identity of their own: never removed twice, merged or moved.
 EFFECTS = frozenset("random call call_backward check".split())
 

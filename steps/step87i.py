@@ -22,6 +22,7 @@ PyTorch: the partitioner of AOTAutograd, default_partition.
 
 New: without_dead_code, partition, part_of, replaced. Changed: Captured, capture.
 Try: put sin in place of tanh. What is kept now, and which half computes it?
+In depth: tracer39 and tracer40 compute some values again instead of keeping them.
 """
 
 import types

@@ -22,6 +22,7 @@ PyTorch: decompositions, tables that write large operators as smaller ones.
 
 New: PlainLayerNorm, row_means, decompositions. Changed: TraceMode.called.
 Try: empty the table. What is the first line now?
+In depth: tracer01 to tracer40.
 """
 
 import functools

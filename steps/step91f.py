@@ -592,70 +592,11 @@ def partition(graph, count, grads):
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
     used = dict.fromkeys(x for node in last for x in node.inputs())
-    wanted = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
-    kept = cheapest(wanted)
+    kept = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
     first = [node for node in graph.nodes if node not in behind]
-    again = leading(first, kept, wanted)
     first = without_dead_code(first, [*outputs, *kept])
     inputs = [node for node in graph.inputs if node not in grads]
-    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, [*again, *last], gradients)
-
-
-# Functions of one number that take longer than it takes to read it.
-SLOW = frozenset("exp expm1 log log1p tanh power sin cos erf".split())
-
-
-def is_cheap(node):
-    """Whether a node's numbers are computed about as fast as they are read, or are there."""
-    function = getattr(np, node.op, None)
-    single = isinstance(function, np.ufunc) and function.signature is None
-    others = "where", "clip", "astype", "constant"
-    return (single and node.op not in SLOW) or node.op in VIEWS or node.op in others
-
-
-def size_of(node):
-    """The bytes of a node's result, where it is an array of its own that was not there before."""
-    if node.dtype is None or node.op in VIEWS or node.op in ("input", "constant"):
-        return 0
-    return int(np.prod(node.shape)) * node.dtype.itemsize
-
-
-def cheapest(wanted):
-    """What to keep, so that backward can compute the values `wanted` by cheap operations."""
-    groups = {}
-    for node in wanted:
-        roots = roots_of(node)
-        groups.setdefault(frozenset(roots), (roots, []))[1].append(node)
-    kept = {}
-    for roots, nodes in sorted(groups.values(), key=lambda group: len(group[1]), reverse=True):
-        missing = sum(size_of(x) for x in roots if x not in kept and x not in wanted)
-        better = missing < sum(size_of(x) for x in nodes if x not in roots)
-        kept.update(dict.fromkeys(roots if better else nodes))
-    return list(kept)
-
-
-def roots_of(node):
-    """The nodes from which cheap operations lead to this one."""
-    found, waiting, seen = [], [node], set()
-    while waiting:
-        x = waiting.pop()
-        if x not in seen:
-            seen.add(x)
-            if is_cheap(x):
-                waiting += x.inputs()
-            else:
-                found.append(x)
-    return found
-
-
-def leading(nodes, kept, wanted):
-    """The nodes that lead from the kept values to the wanted ones."""
-    needed, found = set(wanted) - set(kept), []
-    for node in reversed(nodes):
-        if node in needed:
-            found.append(node)
-            needed.update(x for x in node.inputs() if x not in kept)
-    return found[::-1]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, last, gradients)
 
 
 def part_of(kept, grads, nodes, outputs):

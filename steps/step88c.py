@@ -496,17 +496,12 @@ if __name__ == "__main__":
             x = x * x
         return x
 
-    def graph_for(x, n):
-        node = Node("input", shape=x.shape, dtype=x.dtype)
-        with Trace() as trace:
-            result = rounds(Tracer(x, node), n)
-        return Graph([node], trace.nodes, [result.node])
-
-    x = np.array([1.01])
-    traced_once = graph_for(x, 3)
+    x = tensor([1.01])
+    traced_once = capture(rounds, x, 3).forward
     for n in (3, 4):
-        graphs = graph_for(x, n), traced_once
-        print(n, rounds(x, n).round(4), *[graph.run(np, [x])[0].round(4) for graph in graphs])
+        graphs = capture(rounds, x, n).forward, traced_once
+        values = [rounds(x, n).array, *(graph.run(np, [x.array])[0] for graph in graphs)]
+        print(n, *[value.round(4) for value in values])
     # -> 3 [1.0829] [1.0829] [1.0829]
     # -> 4 [1.1726] [1.1726] [1.0829]
 

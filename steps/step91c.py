@@ -231,7 +231,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None

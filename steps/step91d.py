@@ -234,7 +234,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -1150,7 +1150,7 @@ def fuse(graph):
 
 
 if __name__ == "__main__":
-    import time
+    from timeit import timeit
 
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.nn.functional import gelu
@@ -1170,11 +1170,7 @@ if __name__ == "__main__":
     # ->     float v3 = -v0;
     # ->     float v4 = expf(v3);
 
-    def seconds(function):
-        start = time.perf_counter()
-        function(x)
-        return time.perf_counter() - start
-
-    rounds = [(seconds(function), seconds(fast)) for _ in range(5)]
+    runs = functools.partial(function, x), functools.partial(fast, x)
+    rounds = [[timeit(run, number=1) for run in runs] for _ in range(5)]
     eager, compiled = map(min, zip(*rounds, strict=True))
     print(f"{eager / compiled:.1f} times as fast")  # -> ...

@@ -234,7 +234,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -1316,7 +1316,7 @@ class Program:
 
 
 if __name__ == "__main__":
-    import time
+    from timeit import timeit
 
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.autograd.backward import backward  # noqa: F401 (gives Tensor backward)
@@ -1345,13 +1345,8 @@ if __name__ == "__main__":
     # ->     v7 = np.asarray(np.sum(v6, axis=None, keepdims=False, dtype=None))
     # ->     return [v7]
 
-    def seconds(function, *args):
-        start = time.perf_counter()
-        for _ in range(1000):
-            function(*args)
-        return time.perf_counter() - start
-
     arrays = [x.array, w.array]
-    rounds = [(seconds(program.graph.run, np, arrays), seconds(program, arrays)) for _ in range(5)]
+    runs = functools.partial(program.graph.run, np, arrays), functools.partial(program, arrays)
+    rounds = [[timeit(run, number=1000) for run in runs] for _ in range(5)]
     interpreted, written = map(min, zip(*rounds, strict=True))
     print(f"{interpreted / written:.1f} times as fast")  # -> ...

@@ -247,7 +247,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -1404,7 +1404,7 @@ class Program:
 
 
 if __name__ == "__main__":
-    import time
+    from timeit import timeit
 
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.ops.creation import ones
@@ -1412,14 +1412,9 @@ if __name__ == "__main__":
     def function(x):
         return (x * 2 + 1).tanh() * x
 
-    def seconds(function, x, calls):
-        start = time.perf_counter()
-        for _ in range(calls):
-            function(x)
-        return (time.perf_counter() - start) / calls
-
     x, fast = ones(1000), compile(function)
-    first, eager, later = seconds(fast, x, 1), seconds(function, x, 100), seconds(fast, x, 100)
+    calls = (fast, 1), (function, 100), (fast, 100)
+    first, eager, later = (timeit(functools.partial(f, x), number=n) / n for f, n in calls)
     print(f"a call in eager {eager * 1e6:.0f} us, compiled {later * 1e6:.0f} us")  # -> ...
     print(f"the first compiled call: {first / eager:.0f} times as long")  # -> ...
 

@@ -12,8 +12,8 @@ has to be told. This declaration says that expf has forms for several numbers,
 and `#pragma omp simd` before a loop asks for several rounds of it at once. -fno-math-errno says
 that no error code is wanted in a global variable, which a vector could not set.
 
-Not every machine has them, so has_vectors builds a small loop and tries to load it. Where that
-fails, the function is called for one number at a time: slower, and right.
+Not every machine has them, so the C text asks for GCC on an x86 processor with glibc 2.35 or later.
+Elsewhere the function is called for one number at a time: slower, and right.
 
 The error function of GELU is a polynomial in NumPy, some 30 nodes in a graph. The form of erf_of
 for tracers records one.
@@ -23,9 +23,9 @@ round differently.
 
 PyTorch: Inductor uses the vector functions of SLEEF.
 
-New: MATH, SUFFIX, declarations, vector_form, has_vectors, erf_of_tracer. Changed: FLAGS,
-has_formula, c_expression, c_function, build, perform, SLOW.
-Try: let has_vectors return False, and look at the last line.
+New: MATH, SUFFIX, GLIBC, declarations, erf_of_tracer. Changed: FLAGS, has_formula, c_expression,
+c_function, perform.
+Try: leave out `*lines` at the end of declarations, and look at the last line of the demo.
 """
 
 import ctypes
@@ -988,10 +988,14 @@ FORMULAS = {
     "maximum": "{0} >= {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
 }  # fmt: skip
-# Functions of C's library, and whether a machine has them for several numbers at once.
+# Functions of C's library, and where they have forms for several numbers at once.
 MATH = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "power": "pow", "sqrt": "sqrt"}
 C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
 SUFFIX = {"float32": "f", "float64": ""}
+GLIBC = [
+    "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)",
+    "#if __GLIBC_PREREQ(2, 35)",
+]
 FLAGS = "-O3 -march=native -ffp-contract=off -fopenmp-simd -fno-math-errno -shared -fPIC".split()
 
 
@@ -1013,32 +1017,14 @@ def c_expression(node, names):
 
 
 def declarations(nodes):
-    """C text for the functions that the nodes call: which have a form for several numbers."""
-    lines = ["#include <math.h>"]
+    """C text for the functions that the nodes call: they have a form for several numbers."""
+    lines = []
     for op, dtype in dict.fromkeys((node.op, str(node.dtype)) for node in nodes):
-        if op in MATH and op != "sqrt" and has_vectors(op, dtype):
-            lines.append(vector_form(op, dtype))
-    return lines
-
-
-def vector_form(op, dtype):
-    """The declaration of a C function that can be called for several numbers at once."""
-    given = ", ".join([C_TYPES[dtype]] * (2 if op == "power" else 1))
-    function = MATH[op] + SUFFIX[dtype]
-    return f'__attribute__((simd("notinbranch"))) {C_TYPES[dtype]} {function}({given});'
-
-
-@functools.cache
-def has_vectors(op, dtype):
-    """Whether the C library of this machine has the vector form. A small program tries it."""
-    call = MATH[op] + SUFFIX[dtype] + ("(x[i], x[i])" if op == "power" else "(x[i])")
-    loop = f"for (int i = 0; i < 64; i++) x[i] = {call};"
-    text = f"void f({C_TYPES[dtype]} *x) {{\n#pragma omp simd\n{loop}}}"
-    try:
-        build("\n".join(["#include <math.h>", vector_form(op, dtype), text]))
-    except (subprocess.CalledProcessError, OSError):
-        return False
-    return True
+        if op in MATH and op != "sqrt":  # the processor has that one
+            kind, function = C_TYPES[dtype], MATH[op] + SUFFIX[dtype]
+            given = f"{kind}, {kind}" if op == "power" else kind
+            lines.append(f'__attribute__((simd("notinbranch"))) {kind} {function}({given});')
+    return ["#include <math.h>", *GLIBC, *lines, "#endif\n#endif"]
 
 
 def c_number(x, dtype):
@@ -1071,12 +1057,8 @@ def build(source):
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         path.write_text(source)
-        command = ["cc", *FLAGS, str(path), "-o", str(library)]
-        for libraries in (["-lmvec", "-lm"], ["-lm"]):  # the first is glibc's only
-            done = subprocess.run([*command, *libraries], capture_output=True)
-            if done.returncode == 0:
-                return ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
-        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+        subprocess.run(["cc", *FLAGS, str(path), "-o", str(library), "-lm"], check=True)
+        return ctypes.CDLL(str(library))
 
 
 class Group:

@@ -992,7 +992,7 @@ FORMULAS = {
     "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
     "broadcast_to": "{0}", "reshape": "{0}",
 }  # fmt: skip
-# Functions of C's library, and whether a machine has them for several numbers at once.
+# Functions of C's library, and where they have forms for several numbers at once.
 MATH = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "power": "pow", "sqrt": "sqrt"}
 # Sums and maxima of rows: what they begin with, and how OpenMP names what adds a number.
 REDUCTIONS = {"sum": ("0", "+"), "max": ("-INFINITY", "highest")}
@@ -1001,6 +1001,10 @@ HIGHEST = """#pragma omp declare reduction(highest : float, double : \\
     initializer(omp_priv = -INFINITY)"""
 C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
 SUFFIX = {"float32": "f", "float64": ""}
+GLIBC = [
+    "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)",
+    "#if __GLIBC_PREREQ(2, 35)",
+]
 FLAGS = "-O3 -march=native -ffp-contract=off -fopenmp-simd -fno-math-errno -shared -fPIC".split()
 
 
@@ -1052,32 +1056,15 @@ def c_expression(node, names):
 
 
 def declarations(nodes):
-    """C text for the functions that the nodes call: which have a form for several numbers."""
-    lines = ["#include <math.h>", *[HIGHEST] * any(node.op == "max" for node in nodes)]
+    """C text for the functions that the nodes call: they have a form for several numbers."""
+    lines = []
     for op, dtype in dict.fromkeys((node.op, str(node.dtype)) for node in nodes):
-        if op in MATH and op != "sqrt" and has_vectors(op, dtype):
-            lines.append(vector_form(op, dtype))
-    return lines
-
-
-def vector_form(op, dtype):
-    """The declaration of a C function that can be called for several numbers at once."""
-    given = ", ".join([C_TYPES[dtype]] * (2 if op == "power" else 1))
-    function = MATH[op] + SUFFIX[dtype]
-    return f'__attribute__((simd("notinbranch"))) {C_TYPES[dtype]} {function}({given});'
-
-
-@functools.cache
-def has_vectors(op, dtype):
-    """Whether the C library of this machine has the vector form. A small program tries it."""
-    call = MATH[op] + SUFFIX[dtype] + ("(x[i], x[i])" if op == "power" else "(x[i])")
-    loop = f"for (int i = 0; i < 64; i++) x[i] = {call};"
-    text = f"void f({C_TYPES[dtype]} *x) {{\n#pragma omp simd\n{loop}}}"
-    try:
-        build("\n".join(["#include <math.h>", vector_form(op, dtype), text]))
-    except (subprocess.CalledProcessError, OSError):
-        return False
-    return True
+        if op in MATH and op != "sqrt":  # the processor has that one
+            kind, function = C_TYPES[dtype], MATH[op] + SUFFIX[dtype]
+            given = f"{kind}, {kind}" if op == "power" else kind
+            lines.append(f'__attribute__((simd("notinbranch"))) {kind} {function}({given});')
+    highest = [HIGHEST] * any(node.op == "max" for node in nodes)
+    return ["#include <math.h>", *highest, *GLIBC, *lines, "#endif\n#endif"]
 
 
 def c_number(x, dtype):
@@ -1171,12 +1158,8 @@ def build(source):
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         path.write_text(source)
-        command = ["cc", *FLAGS, str(path), "-o", str(library)]
-        for libraries in (["-lmvec", "-lm"], ["-lm"]):  # the first is glibc's only
-            done = subprocess.run([*command, *libraries], capture_output=True)
-            if done.returncode == 0:
-                return ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
-        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+        subprocess.run(["cc", *FLAGS, str(path), "-o", str(library), "-lm"], check=True)
+        return ctypes.CDLL(str(library))
 
 
 class Group:

@@ -1298,57 +1298,44 @@ def is_plain(node):
 
 def planned(graph):
     """A buffer for each node whose result is gone when the program ends. Some share one."""
-    last, users = {}, {node: [] for node in (*graph.inputs, *graph.nodes)}
-    for number, node in enumerate(graph.nodes):
+    readers = {node: [] for node in (*graph.inputs, *graph.nodes)}
+    for node in graph.nodes:
         for x in node.inputs():
-            last[memory_of(x)] = number
-            users[memory_of(x)].append(node)
+            readers[memory_of(x)].append(node)
     leaving = {memory_of(x) for x in graph.outputs}
     buffers, free = {}, {}
-    for number, node in enumerate(graph.nodes):
-        for x in results_of(node, users):
-            if has_out(x) and x not in leaving and all(map(is_passing, users[x])):
+    for node in graph.nodes:
+        for x in parts_of(node, graph) if node.op == "kernel" else [node]:
+            held = any(reader.op in WHOLE for reader in readers[x])  # a Function may keep it
+            if has_out(x) and x not in buffers and x not in leaving and not held:
                 shelf = free.setdefault((x.shape, x.dtype), [])
                 buffers[x] = shelf.pop() if shelf else np.empty(x.shape, x.dtype)
         for x in dict.fromkeys(memory_of(x) for x in node.inputs()):
-            if x in buffers and last[x] == number:
+            if x in buffers and readers[x][-1] is node:
                 free[x.shape, x.dtype].append(buffers[x])
     return buffers
 
 
-def results_of(node, users):
-    """The nodes whose memory is written when this one runs: of a kernel, its parts."""
-    if node.op == "kernel":
-        return [x for x in users[node] if x.op == "part"]
-    return [] if node.op == "part" else [node]
+def parts_of(kernel, graph):
+    """The nodes of a kernel's results. Their memory is written when the kernel runs."""
+    return [node for node in graph.nodes if node.op == "part" and node.args[0] is kernel]
 
 
 def has_out(node):
-    """Whether the result of a node can be written into memory that is there."""
-    function = getattr(np, node.op, None)
-    return (isinstance(function, np.ufunc) and node.shape != ()) or (
-        node.op == "part" and node.args[0].op == "kernel"
-    )
-
-
-def is_passing(node):
-    """Whether a node only reads its arguments, and keeps none of them."""
-    return node.op not in ("call", "call_backward")
+    """Whether a result can be written into memory that is there. matmul is a ufunc, too."""
+    if node.op == "part":
+        return node.args[0].op == "kernel"
+    return isinstance(getattr(np, node.op, None), np.ufunc) and node.shape != ()
 
 
 class Program:
     """A graph as a function of Python."""
 
     def __init__(self, graph):
-        self.graph, self.lock = graph, threading.Lock()
-        self.buffers = planned(graph)
+        self.graph, self.buffers = graph, planned(graph)
         self.space = {"np": np, "perform": perform}
         self.names = {node: f"v{i}" for i, node in enumerate((*graph.inputs, *graph.nodes))}
         lines = [f"def program({', '.join(self.names[x] for x in graph.inputs)}):"]
-        self.parts = {node: [] for node in graph.nodes}
-        for node in graph.nodes:
-            if node.op == "part":
-                self.parts[node.args[0]].append(node)
         lines += [f"    {self.names[node]} = {self.call(node)}" for node in graph.nodes]
         lines.append(f"    return [{', '.join(self.names[x] for x in graph.outputs)}]")
         self.source = "\n".join(lines)
@@ -1360,7 +1347,7 @@ class Program:
         if node.op in ("getitem", "part"):
             text = f"{args[0]}[{args[1]}]"
         elif node.op == "kernel":
-            out = [self.text(self.buffers.get(part)) for part in self.parts[node]]
+            out = [self.text(self.buffers.get(x)) for x in parts_of(node, self.graph)]
             text = f"{args[0]}({', '.join(args[1:])}, out=[{', '.join(out)}])"
         elif is_plain(node):
             args += [f"{name}={self.text(x)}" for name, x in node.kwargs.items()]
@@ -1382,7 +1369,7 @@ class Program:
         return name
 
     def __call__(self, arrays):
-        with self.lock:  # the buffers are for one run at a time
+        with lock:  # the buffers are for one run at a time
             return self.space["program"](*arrays)
 
 

@@ -279,25 +279,14 @@ def plain(key):
 
 
 OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-}
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or",
+}  # fmt: skip
 COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 for name, op in (OPERATORS | COMPARISONS).items():
     setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
 for name, op in OPERATORS.items():
@@ -345,17 +334,9 @@ def refuse(*args):
     raise Untraceable("the memory of a tracer")
 
 
-register_backend(
-    "traced",
-    Backend(
-        TracedModule("traced"),
-        Tracer,
-        from_numpy=lambda array, index: constant(array),
-        to_numpy=refuse,
-        address=refuse,
-        strided=refuse,
-    ),
-)
+OTHERS = dict.fromkeys(("to_numpy", "address", "strided"), refuse)
+backend = Backend(TracedModule("traced"), Tracer, lambda array, index: constant(array), **OTHERS)
+register_backend("traced", backend)
 tracing_device = Device("traced", 0)
 
 
@@ -515,17 +496,12 @@ if __name__ == "__main__":
             x = x * x
         return x
 
-    def graph_for(x, n):
-        node = Node("input", shape=x.shape, dtype=x.dtype)
-        with Trace() as trace:
-            result = rounds(Tracer(x, node), n)
-        return Graph([node], trace.nodes, [result.node])
-
-    x = np.array([1.01])
-    traced_once = graph_for(x, 3)
+    x = tensor([1.01])
+    traced_once = capture(rounds, x, 3).forward
     for n in (3, 4):
-        graphs = graph_for(x, n), traced_once
-        print(n, rounds(x, n).round(4), *[graph.run(np, [x])[0].round(4) for graph in graphs])
+        graphs = capture(rounds, x, n).forward, traced_once
+        values = [rounds(x, n).array, *(graph.run(np, [x.array])[0] for graph in graphs)]
+        print(n, *[value.round(4) for value in values])
     # -> 3 [1.0829] [1.0829] [1.0829]
     # -> 4 [1.1726] [1.1726] [1.0829]
 

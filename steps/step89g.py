@@ -343,25 +343,14 @@ def plain(key):
 
 
 OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-}
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or",
+}  # fmt: skip
 COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 for name, op in (OPERATORS | COMPARISONS).items():
     setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
 for name, op in OPERATORS.items():
@@ -427,18 +416,9 @@ class TracedSource:
         return draw
 
 
-register_backend(
-    "traced",
-    Backend(
-        TracedModule("traced"),
-        Tracer,
-        from_numpy=lambda array, index: constant(array),
-        to_numpy=refuse,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
-    ),
-)
+OTHERS = dict.fromkeys(("to_numpy", "address", "strided"), refuse) | {"random_source": TracedSource}
+backend = Backend(TracedModule("traced"), Tracer, lambda array, index: constant(array), **OTHERS)
+register_backend("traced", backend)
 tracing_device = Device("traced", 0)
 
 

@@ -231,7 +231,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -365,25 +365,14 @@ def plain(key):
 
 
 OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-}
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or",
+}  # fmt: skip
 COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 for name, op in (OPERATORS | COMPARISONS).items():
     setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
 for name, op in OPERATORS.items():
@@ -449,18 +438,9 @@ class TracedSource:
         return draw
 
 
-register_backend(
-    "traced",
-    Backend(
-        TracedModule("traced"),
-        Tracer,
-        from_numpy=lambda array, index: constant(array),
-        to_numpy=refuse,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
-    ),
-)
+OTHERS = dict.fromkeys(("to_numpy", "address", "strided"), refuse) | {"random_source": TracedSource}
+backend = Backend(TracedModule("traced"), Tracer, lambda array, index: constant(array), **OTHERS)
+register_backend("traced", backend)
 tracing_device = Device("traced", 0)
 
 
@@ -583,70 +563,11 @@ def partition(graph, count, grads):
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
     used = dict.fromkeys(x for node in last for x in node.inputs())
-    wanted = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
-    kept = cheapest(wanted)
+    kept = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
     first = [node for node in graph.nodes if node not in behind]
-    again = leading(first, kept, wanted)
     first = without_dead_code(first, [*outputs, *kept])
     inputs = [node for node in graph.inputs if node not in grads]
-    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, [*again, *last], gradients)
-
-
-# Functions of one number that take longer than it takes to read it.
-SLOW = frozenset("exp expm1 log log1p tanh power sin cos".split())
-
-
-def is_cheap(node):
-    """Whether a node's numbers are computed about as fast as they are read, or are there."""
-    function = getattr(np, node.op, None)
-    single = isinstance(function, np.ufunc) and function.signature is None
-    others = "where", "clip", "astype", "constant"
-    return (single and node.op not in SLOW) or node.op in VIEWS or node.op in others
-
-
-def size_of(node):
-    """The bytes of a node's result, where it is an array of its own that was not there before."""
-    if node.dtype is None or node.op in VIEWS or node.op in ("input", "constant"):
-        return 0
-    return int(np.prod(node.shape)) * node.dtype.itemsize
-
-
-def cheapest(wanted):
-    """What to keep, so that backward can compute the values `wanted` by cheap operations."""
-    groups = {}
-    for node in wanted:
-        roots = roots_of(node)
-        groups.setdefault(frozenset(roots), (roots, []))[1].append(node)
-    kept = {}
-    for roots, nodes in sorted(groups.values(), key=lambda group: len(group[1]), reverse=True):
-        missing = sum(size_of(x) for x in roots if x not in kept and x not in wanted)
-        better = missing < sum(size_of(x) for x in nodes if x not in roots)
-        kept.update(dict.fromkeys(roots if better else nodes))
-    return list(kept)
-
-
-def roots_of(node):
-    """The nodes from which cheap operations lead to this one."""
-    found, waiting, seen = [], [node], set()
-    while waiting:
-        x = waiting.pop()
-        if x not in seen:
-            seen.add(x)
-            if is_cheap(x):
-                waiting += x.inputs()
-            else:
-                found.append(x)
-    return found
-
-
-def leading(nodes, kept, wanted):
-    """The nodes that lead from the kept values to the wanted ones."""
-    needed, found = set(wanted) - set(kept), []
-    for node in reversed(nodes):
-        if node in needed:
-            found.append(node)
-            needed.update(x for x in node.inputs() if x not in kept)
-    return found[::-1]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, last, gradients)
 
 
 def part_of(kept, grads, nodes, outputs):
@@ -1051,23 +972,13 @@ def with_memory_of_their_own(graph):
 
 # What an operation is in C. The results are NumPy's, also for nan.
 FORMULAS = {
-    "add": "{} + {}",
-    "subtract": "{} - {}",
-    "multiply": "{} * {}",
-    "divide": "{} / {}",
-    "negative": "-{}",
-    "square": "{0} * {0}",
+    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}",
+    "negative": "-{}", "square": "{0} * {0}", "greater": "{} > {}", "less": "{} < {}",
+    "greater_equal": "{} >= {}", "less_equal": "{} <= {}", "equal": "{} == {}",
+    "not_equal": "{} != {}", "where": "{} ? {} : {}", "astype": "{0}",
     "maximum": "{0} >= {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
-    "greater": "{} > {}",
-    "less": "{} < {}",
-    "greater_equal": "{} >= {}",
-    "less_equal": "{} <= {}",
-    "equal": "{} == {}",
-    "not_equal": "{} != {}",
-    "where": "{} ? {} : {}",
-    "astype": "{0}",
-}
+}  # fmt: skip
 C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
 FLAGS = "-O3 -march=native -ffp-contract=off -shared -fPIC".split()
 

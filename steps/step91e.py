@@ -234,7 +234,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -374,25 +374,14 @@ def erf_of_tracer(x, xp):
 
 
 OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-}
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or",
+}  # fmt: skip
 COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 for name, op in (OPERATORS | COMPARISONS).items():
     setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
 for name, op in OPERATORS.items():
@@ -458,18 +447,9 @@ class TracedSource:
         return draw
 
 
-register_backend(
-    "traced",
-    Backend(
-        TracedModule("traced"),
-        Tracer,
-        from_numpy=lambda array, index: constant(array),
-        to_numpy=refuse,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
-    ),
-)
+OTHERS = dict.fromkeys(("to_numpy", "address", "strided"), refuse) | {"random_source": TracedSource}
+backend = Backend(TracedModule("traced"), Tracer, lambda array, index: constant(array), **OTHERS)
+register_backend("traced", backend)
 tracing_device = Device("traced", 0)
 
 
@@ -592,70 +572,11 @@ def partition(graph, count, grads):
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
     used = dict.fromkeys(x for node in last for x in node.inputs())
-    wanted = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
-    kept = cheapest(wanted)
+    kept = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
     first = [node for node in graph.nodes if node not in behind]
-    again = leading(first, kept, wanted)
     first = without_dead_code(first, [*outputs, *kept])
     inputs = [node for node in graph.inputs if node not in grads]
-    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, [*again, *last], gradients)
-
-
-# Functions of one number that take longer than it takes to read it.
-SLOW = frozenset("exp expm1 log log1p tanh power sin cos erf".split())
-
-
-def is_cheap(node):
-    """Whether a node's numbers are computed about as fast as they are read, or are there."""
-    function = getattr(np, node.op, None)
-    single = isinstance(function, np.ufunc) and function.signature is None
-    others = "where", "clip", "astype", "constant"
-    return (single and node.op not in SLOW) or node.op in VIEWS or node.op in others
-
-
-def size_of(node):
-    """The bytes of a node's result, where it is an array of its own that was not there before."""
-    if node.dtype is None or node.op in VIEWS or node.op in ("input", "constant"):
-        return 0
-    return int(np.prod(node.shape)) * node.dtype.itemsize
-
-
-def cheapest(wanted):
-    """What to keep, so that backward can compute the values `wanted` by cheap operations."""
-    groups = {}
-    for node in wanted:
-        roots = roots_of(node)
-        groups.setdefault(frozenset(roots), (roots, []))[1].append(node)
-    kept = {}
-    for roots, nodes in sorted(groups.values(), key=lambda group: len(group[1]), reverse=True):
-        missing = sum(size_of(x) for x in roots if x not in kept and x not in wanted)
-        better = missing < sum(size_of(x) for x in nodes if x not in roots)
-        kept.update(dict.fromkeys(roots if better else nodes))
-    return list(kept)
-
-
-def roots_of(node):
-    """The nodes from which cheap operations lead to this one."""
-    found, waiting, seen = [], [node], set()
-    while waiting:
-        x = waiting.pop()
-        if x not in seen:
-            seen.add(x)
-            if is_cheap(x):
-                waiting += x.inputs()
-            else:
-                found.append(x)
-    return found
-
-
-def leading(nodes, kept, wanted):
-    """The nodes that lead from the kept values to the wanted ones."""
-    needed, found = set(wanted) - set(kept), []
-    for node in reversed(nodes):
-        if node in needed:
-            found.append(node)
-            needed.update(x for x in node.inputs() if x not in kept)
-    return found[::-1]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, last, gradients)
 
 
 def part_of(kept, grads, nodes, outputs):
@@ -1060,29 +981,22 @@ def with_memory_of_their_own(graph):
 
 # What an operation is in C. The results are NumPy's, also for nan.
 FORMULAS = {
-    "add": "{} + {}",
-    "subtract": "{} - {}",
-    "multiply": "{} * {}",
-    "divide": "{} / {}",
-    "negative": "-{}",
-    "square": "{0} * {0}",
+    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}",
+    "negative": "-{}", "square": "{0} * {0}", "greater": "{} > {}", "less": "{} < {}",
+    "greater_equal": "{} >= {}", "less_equal": "{} <= {}", "equal": "{} == {}",
+    "not_equal": "{} != {}", "where": "{} ? {} : {}", "astype": "{0}",
     "maximum": "{0} >= {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
-    "greater": "{} > {}",
-    "less": "{} < {}",
-    "greater_equal": "{} >= {}",
-    "less_equal": "{} <= {}",
-    "equal": "{} == {}",
-    "not_equal": "{} != {}",
-    "where": "{} ? {} : {}",
-    "astype": "{0}",
-    "broadcast_to": "{0}",
-    "reshape": "{0}",
-}
-# Functions of C's library, and whether a machine has them for several numbers at once.
+    "broadcast_to": "{0}", "reshape": "{0}",
+}  # fmt: skip
+# Functions of C's library, and where they have forms for several numbers at once.
 MATH = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "power": "pow", "sqrt": "sqrt"}
 C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
 SUFFIX = {"float32": "f", "float64": ""}
+GLIBC = [
+    "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)",
+    "#if __GLIBC_PREREQ(2, 35)",
+]
 FLAGS = "-O3 -march=native -ffp-contract=off -fopenmp-simd -fno-math-errno -shared -fPIC".split()
 
 
@@ -1121,32 +1035,14 @@ def c_expression(node, names):
 
 
 def declarations(nodes):
-    """C text for the functions that the nodes call: which have a form for several numbers."""
-    lines = ["#include <math.h>"]
+    """C text for the functions that the nodes call: they have a form for several numbers."""
+    lines = []
     for op, dtype in dict.fromkeys((node.op, str(node.dtype)) for node in nodes):
-        if op in MATH and op != "sqrt" and has_vectors(op, dtype):
-            lines.append(vector_form(op, dtype))
-    return lines
-
-
-def vector_form(op, dtype):
-    """The declaration of a C function that can be called for several numbers at once."""
-    given = ", ".join([C_TYPES[dtype]] * (2 if op == "power" else 1))
-    function = MATH[op] + SUFFIX[dtype]
-    return f'__attribute__((simd("notinbranch"))) {C_TYPES[dtype]} {function}({given});'
-
-
-@functools.cache
-def has_vectors(op, dtype):
-    """Whether the C library of this machine has the vector form. A small program tries it."""
-    call = MATH[op] + SUFFIX[dtype] + ("(x[i], x[i])" if op == "power" else "(x[i])")
-    loop = f"for (int i = 0; i < 64; i++) x[i] = {call};"
-    text = f"void f({C_TYPES[dtype]} *x) {{\n#pragma omp simd\n{loop}}}"
-    try:
-        build("\n".join(["#include <math.h>", vector_form(op, dtype), text]))
-    except (subprocess.CalledProcessError, OSError):
-        return False
-    return True
+        if op in MATH and op != "sqrt":  # the processor has that one
+            kind, function = C_TYPES[dtype], MATH[op] + SUFFIX[dtype]
+            given = f"{kind}, {kind}" if op == "power" else kind
+            lines.append(f'__attribute__((simd("notinbranch"))) {kind} {function}({given});')
+    return ["#include <math.h>", *GLIBC, *lines, "#endif\n#endif"]
 
 
 def c_number(x, dtype):
@@ -1180,12 +1076,8 @@ def build(source):
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         path.write_text(source)
-        command = ["cc", *FLAGS, str(path), "-o", str(library)]
-        for libraries in (["-lmvec", "-lm"], ["-lm"]):  # the first is glibc's only
-            done = subprocess.run([*command, *libraries], capture_output=True)
-            if done.returncode == 0:
-                return ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
-        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+        subprocess.run(["cc", *FLAGS, str(path), "-o", str(library), "-lm"], check=True)
+        return ctypes.CDLL(str(library))
 
 
 class Group:

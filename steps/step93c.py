@@ -243,7 +243,7 @@ class Trace:
 
     def kept(self):
         """How many tensors of the trace are still in use. They get real arrays."""
-        gc.collect()
+        gc.collect()  # those that only a cycle of references holds are not in use
         tensors = [x for x in (ref() for ref in self.made) if x is not None]
         for x in tensors:
             x.array, x.device, x._edge, x._view = x.array.value, cpu, None, None
@@ -383,25 +383,14 @@ def erf_of_tracer(x, xp):
 
 
 OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-}
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or",
+}  # fmt: skip
 COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 for name, op in (OPERATORS | COMPARISONS).items():
     setattr(Tracer, f"__{name}__", lambda self, other, op=op: traced(op, self, other))
 for name, op in OPERATORS.items():
@@ -467,18 +456,9 @@ class TracedSource:
         return draw
 
 
-register_backend(
-    "traced",
-    Backend(
-        TracedModule("traced"),
-        Tracer,
-        from_numpy=lambda array, index: constant(array),
-        to_numpy=refuse,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
-    ),
-)
+OTHERS = dict.fromkeys(("to_numpy", "address", "strided"), refuse) | {"random_source": TracedSource}
+backend = Backend(TracedModule("traced"), Tracer, lambda array, index: constant(array), **OTHERS)
+register_backend("traced", backend)
 tracing_device = Device("traced", 0)
 
 
@@ -602,70 +582,11 @@ def partition(graph, count, grads):
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     last = without_dead_code([node for node in graph.nodes if node in behind], gradients)
     used = dict.fromkeys(x for node in last for x in node.inputs())
-    wanted = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
-    kept = cheapest(wanted)
+    kept = [node for node in dict.fromkeys([*used, *gradients]) if node not in behind]
     first = [node for node in graph.nodes if node not in behind]
-    again = leading(first, kept, wanted)
     first = without_dead_code(first, [*outputs, *kept])
     inputs = [node for node in graph.inputs if node not in grads]
-    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, [*again, *last], gradients)
-
-
-# Functions of one number that take longer than it takes to read it.
-SLOW = frozenset("exp expm1 log log1p tanh power sin cos erf".split())
-
-
-def is_cheap(node):
-    """Whether a node's numbers are computed about as fast as they are read, or are there."""
-    function = getattr(np, node.op, None)
-    single = isinstance(function, np.ufunc) and function.signature is None
-    others = "where", "clip", "astype", "constant"
-    return (single and node.op not in SLOW) or node.op in VIEWS or node.op in others
-
-
-def size_of(node):
-    """The bytes of a node's result, where it is an array of its own that was not there before."""
-    if node.dtype is None or node.op in VIEWS or node.op in ("input", "constant"):
-        return 0
-    return int(np.prod(node.shape)) * node.dtype.itemsize
-
-
-def cheapest(wanted):
-    """What to keep, so that backward can compute the values `wanted` by cheap operations."""
-    groups = {}
-    for node in wanted:
-        roots = roots_of(node)
-        groups.setdefault(frozenset(roots), (roots, []))[1].append(node)
-    kept = {}
-    for roots, nodes in sorted(groups.values(), key=lambda group: len(group[1]), reverse=True):
-        missing = sum(size_of(x) for x in roots if x not in kept and x not in wanted)
-        better = missing < sum(size_of(x) for x in nodes if x not in roots)
-        kept.update(dict.fromkeys(roots if better else nodes))
-    return list(kept)
-
-
-def roots_of(node):
-    """The nodes from which cheap operations lead to this one."""
-    found, waiting, seen = [], [node], set()
-    while waiting:
-        x = waiting.pop()
-        if x not in seen:
-            seen.add(x)
-            if is_cheap(x):
-                waiting += x.inputs()
-            else:
-                found.append(x)
-    return found
-
-
-def leading(nodes, kept, wanted):
-    """The nodes that lead from the kept values to the wanted ones."""
-    needed, found = set(wanted) - set(kept), []
-    for node in reversed(nodes):
-        if node in needed:
-            found.append(node)
-            needed.update(x for x in node.inputs() if x not in kept)
-    return found[::-1]
+    return Graph(inputs, first, [*outputs, *kept]), part_of(kept, grads, last, gradients)
 
 
 def part_of(kept, grads, nodes, outputs):
@@ -1094,26 +1015,15 @@ def with_memory_of_their_own(graph):
 
 # What an operation is in C. The results are NumPy's, also for nan.
 FORMULAS = {
-    "add": "{} + {}",
-    "subtract": "{} - {}",
-    "multiply": "{} * {}",
-    "divide": "{} / {}",
-    "negative": "-{}",
-    "square": "{0} * {0}",
+    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}",
+    "negative": "-{}", "square": "{0} * {0}", "greater": "{} > {}", "less": "{} < {}",
+    "greater_equal": "{} >= {}", "less_equal": "{} <= {}", "equal": "{} == {}",
+    "not_equal": "{} != {}", "where": "{} ? {} : {}", "astype": "{0}",
     "maximum": "{0} >= {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} <= {1} || {0} != {0} ? {0} : {1}",
-    "greater": "{} > {}",
-    "less": "{} < {}",
-    "greater_equal": "{} >= {}",
-    "less_equal": "{} <= {}",
-    "equal": "{} == {}",
-    "not_equal": "{} != {}",
-    "where": "{} ? {} : {}",
-    "astype": "{0}",
-    "broadcast_to": "{0}",
-    "reshape": "{0}",
-}
-# Functions of C's library, and whether a machine has them for several numbers at once.
+    "broadcast_to": "{0}", "reshape": "{0}",
+}  # fmt: skip
+# Functions of C's library, and where they have forms for several numbers at once.
 MATH = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf", "power": "pow", "sqrt": "sqrt"}
 # Sums and maxima of rows: what they begin with, and how OpenMP names what adds a number.
 REDUCTIONS = {"sum": ("0", "+"), "max": ("-INFINITY", "highest")}
@@ -1122,6 +1032,10 @@ HIGHEST = """#pragma omp declare reduction(highest : float, double : \\
     initializer(omp_priv = -INFINITY)"""
 C_TYPES = {"float32": "float", "float64": "double", "bool": "_Bool"}
 SUFFIX = {"float32": "f", "float64": ""}
+GLIBC = [
+    "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)",
+    "#if __GLIBC_PREREQ(2, 35)",
+]
 FLAGS = "-O3 -march=native -ffp-contract=off -fopenmp-simd -fno-math-errno -shared -fPIC".split()
 
 
@@ -1173,32 +1087,15 @@ def c_expression(node, names):
 
 
 def declarations(nodes):
-    """C text for the functions that the nodes call: which have a form for several numbers."""
-    lines = ["#include <math.h>", *[HIGHEST] * any(node.op == "max" for node in nodes)]
+    """C text for the functions that the nodes call: they have a form for several numbers."""
+    lines = []
     for op, dtype in dict.fromkeys((node.op, str(node.dtype)) for node in nodes):
-        if op in MATH and op != "sqrt" and has_vectors(op, dtype):
-            lines.append(vector_form(op, dtype))
-    return lines
-
-
-def vector_form(op, dtype):
-    """The declaration of a C function that can be called for several numbers at once."""
-    given = ", ".join([C_TYPES[dtype]] * (2 if op == "power" else 1))
-    function = MATH[op] + SUFFIX[dtype]
-    return f'__attribute__((simd("notinbranch"))) {C_TYPES[dtype]} {function}({given});'
-
-
-@functools.cache
-def has_vectors(op, dtype):
-    """Whether the C library of this machine has the vector form. A small program tries it."""
-    call = MATH[op] + SUFFIX[dtype] + ("(x[i], x[i])" if op == "power" else "(x[i])")
-    loop = f"for (int i = 0; i < 64; i++) x[i] = {call};"
-    text = f"void f({C_TYPES[dtype]} *x) {{\n#pragma omp simd\n{loop}}}"
-    try:
-        build("\n".join(["#include <math.h>", vector_form(op, dtype), text]))
-    except (subprocess.CalledProcessError, OSError):
-        return False
-    return True
+        if op in MATH and op != "sqrt":  # the processor has that one
+            kind, function = C_TYPES[dtype], MATH[op] + SUFFIX[dtype]
+            given = f"{kind}, {kind}" if op == "power" else kind
+            lines.append(f'__attribute__((simd("notinbranch"))) {kind} {function}({given});')
+    highest = [HIGHEST] * any(node.op == "max" for node in nodes)
+    return ["#include <math.h>", *highest, *GLIBC, *lines, "#endif\n#endif"]
 
 
 def c_number(x, dtype):
@@ -1292,12 +1189,8 @@ def build(source):
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         path.write_text(source)
-        command = ["cc", *FLAGS, str(path), "-o", str(library)]
-        for libraries in (["-lmvec", "-lm"], ["-lm"]):  # the first is glibc's only
-            done = subprocess.run([*command, *libraries], capture_output=True)
-            if done.returncode == 0:
-                return ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
-        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+        subprocess.run(["cc", *FLAGS, str(path), "-o", str(library), "-lm"], check=True)
+        return ctypes.CDLL(str(library))
 
 
 class Group:
@@ -1401,57 +1294,44 @@ def is_plain(node):
 
 def planned(graph):
     """A buffer for each node whose result is gone when the program ends. Some share one."""
-    last, users = {}, {node: [] for node in (*graph.inputs, *graph.nodes)}
-    for number, node in enumerate(graph.nodes):
+    readers = {node: [] for node in (*graph.inputs, *graph.nodes)}
+    for node in graph.nodes:
         for x in node.inputs():
-            last[memory_of(x)] = number
-            users[memory_of(x)].append(node)
+            readers[memory_of(x)].append(node)
     leaving = {memory_of(x) for x in graph.outputs}
     buffers, free = {}, {}
-    for number, node in enumerate(graph.nodes):
-        for x in results_of(node, users):
-            if has_out(x) and x not in leaving and all(map(is_passing, users[x])):
+    for node in graph.nodes:
+        for x in parts_of(node, graph) if node.op == "kernel" else [node]:
+            held = any(reader.op in WHOLE for reader in readers[x])  # a Function may keep it
+            if has_out(x) and x not in buffers and x not in leaving and not held:
                 shelf = free.setdefault((x.shape, x.dtype), [])
                 buffers[x] = shelf.pop() if shelf else np.empty(x.shape, x.dtype)
         for x in dict.fromkeys(memory_of(x) for x in node.inputs()):
-            if x in buffers and last[x] == number:
+            if x in buffers and readers[x][-1] is node:
                 free[x.shape, x.dtype].append(buffers[x])
     return buffers
 
 
-def results_of(node, users):
-    """The nodes whose memory is written when this one runs: of a kernel, its parts."""
-    if node.op == "kernel":
-        return [x for x in users[node] if x.op == "part"]
-    return [] if node.op == "part" else [node]
+def parts_of(kernel, graph):
+    """The nodes of a kernel's results. Their memory is written when the kernel runs."""
+    return [node for node in graph.nodes if node.op == "part" and node.args[0] is kernel]
 
 
 def has_out(node):
-    """Whether the result of a node can be written into memory that is there."""
-    function = getattr(np, node.op, None)
-    return (isinstance(function, np.ufunc) and node.shape != ()) or (
-        node.op == "part" and node.args[0].op == "kernel"
-    )
-
-
-def is_passing(node):
-    """Whether a node only reads its arguments, and keeps none of them."""
-    return node.op not in ("call", "call_backward")
+    """Whether a result can be written into memory that is there. matmul is a ufunc, too."""
+    if node.op == "part":
+        return node.args[0].op == "kernel"
+    return isinstance(getattr(np, node.op, None), np.ufunc) and node.shape != ()
 
 
 class Program:
     """A graph as a function of Python."""
 
     def __init__(self, graph):
-        self.graph, self.lock = graph, threading.Lock()
-        self.buffers = planned(graph)
+        self.graph, self.buffers = graph, planned(graph)
         self.space = {"np": np, "perform": perform}
         self.names = {node: f"v{i}" for i, node in enumerate((*graph.inputs, *graph.nodes))}
         lines = [f"def program({', '.join(self.names[x] for x in graph.inputs)}):"]
-        self.parts = {node: [] for node in graph.nodes}
-        for node in graph.nodes:
-            if node.op == "part":
-                self.parts[node.args[0]].append(node)
         lines += [f"    {self.names[node]} = {self.call(node)}" for node in graph.nodes]
         lines.append(f"    return [{', '.join(self.names[x] for x in graph.outputs)}]")
         self.source = "\n".join(lines)
@@ -1463,7 +1343,7 @@ class Program:
         if node.op in ("getitem", "part"):
             text = f"{args[0]}[{args[1]}]"
         elif node.op == "kernel":
-            out = [self.text(self.buffers.get(part)) for part in self.parts[node]]
+            out = [self.text(self.buffers.get(x)) for x in parts_of(node, self.graph)]
             text = f"{args[0]}({', '.join(args[1:])}, out=[{', '.join(out)}])"
         elif is_plain(node):
             args += [f"{name}={self.text(x)}" for name, x in node.kwargs.items()]
@@ -1485,7 +1365,7 @@ class Program:
         return name
 
     def __call__(self, arrays):
-        with self.lock:  # the buffers are for one run at a time
+        with lock:  # the buffers are for one run at a time
             return self.space["program"](*arrays)
 
 

@@ -71,7 +71,6 @@ LONG = {  # what they do
     "90a": "the same",
     "90b": "the same",
     "90c": "the same",
-    "90d": "the same",
     "91c": "the same",
     "91d": "the same",
     "91e": "the same",

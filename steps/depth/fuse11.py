@@ -124,26 +124,18 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
         kernel.operands[node] = found = []
         for x in fuser.operands(node):
             if isinstance(x, Node):
-                base, array = fuser.show(x)
+                base, offset, strides = fuser.layouts[x]
                 if fuser.group(base) is group:
                     x = base
                 else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+                    shown = place[len(place) - len(strides) :]
+                    x = Load(base, offset, strides_of([*zip(shown, strides, strict=True)]))
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     kernel.sizes = tuple(axis.size for axis in loops)
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
-
-
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def strides_of(array: np.ndarray) -> tuple[int, ...]:
     """The strides of an array of bytes, 0 for a dimension of size 1."""
-    return tuple(0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True))
+    return tuple([0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)])
 
 
 def address(array: Any) -> int:

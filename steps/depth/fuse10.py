@@ -33,7 +33,41 @@ import numpy as np
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node
-from tinytorch.compiler.layout import Layouts
+from tinytorch.compiler.layout import Layout, Layouts
+
+
+SHORT = 8  # elements of a loop that vectors do not help
+
+
+class Group:
+    """Nodes that become one kernel.
+
+    Attributes:
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        full: the axes of its loops.
+        outer: where it has reductions: the axes that they leave, over which the outer loops run.
+        reduces: whether one of its nodes is a reduction.
+        places, sequences, operands: what Fuser.finish has noted: for each node, the axes of each
+            dimension of what it loops over, those of its result from the slowest to the fastest,
+            and its operands: nodes of the group, numbers, and Layouts of what is read.
+    """
+
+    def __init__(self, level: int):
+        self.level, self.reduces = level, False
+        self.full: list[Axis] = []
+        self.outer: list[Axis] | None = None
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
+        self.places: dict[Node, list[list[Axis]]] = {}
+        self.sequences: dict[Node, list[Axis]] = {}
+        self.operands: dict[Node, list] = {}
+
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +106,13 @@ class Kernel:
         self.strides: dict[Node, tuple[int, ...]] = {}
 
 
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
+def build_kernel(group: Group, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a finished group. needed: the nodes that are used outside of their group."""
     kernel = Kernel(group.nodes)
     kernel.name = f"k{number}"
     kernel.outputs = [node for node in group.nodes if node in needed]
     loops = leaves(group.full)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    sequences = group.sequences
     index = {axis: i for i, axis in enumerate(loops)}
 
     def strides_of(dims: list) -> tuple[int, ...]:
@@ -91,50 +125,18 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
         return tuple(strides)
 
     for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
+        place = group.places[node]
         kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, offset, strides = fuser.layouts[x]
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    shown = place[len(place) - len(strides) :]
-                    x = Load(base, offset, strides_of([*zip(shown, strides, strict=True)]))
+        for x in group.operands[node]:
+            if isinstance(x, Layout):
+                shown = place[len(place) - len(x.strides) :]
+                x = Load(x.base, x.offset, strides_of([*zip(shown, x.strides, strict=True)]))
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     kernel.sizes = tuple(axis.size for axis in loops)
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
-
-
-SHORT = 8  # elements of a loop that vectors do not help
-
-
-class Group:
-    """Nodes that become one kernel.
-
-    Attributes:
-        level: how many nodes outside of it stand one after the other on the way to it, at least.
-            Groups of one level never depend on each other.
-        full: the axes of its loops.
-        outer: where it has reductions: the axes that they leave, over which the outer loops run.
-        reduces: whether one of its nodes is a reduction.
-    """
-
-    def __init__(self, level: int):
-        self.level, self.reduces = level, False
-        self.full: list[Axis] = []
-        self.outer: list[Axis] | None = None
-        self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
 
 
 class Fuser:
@@ -339,6 +341,18 @@ class Fuser:
         only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
         return not (only_a and only_b) or unify(only_a, only_b, trail)
 
+    def finish(self, group: Group) -> None:
+        """Notes in a group what its kernel is made from. No axis is split after that."""
+        for node in group.nodes:
+            group.places[node] = [leaves(axes) for axes in self.places[node]]
+            group.sequences[node] = leaves(self.sequence(node))
+            group.operands[node] = found = []
+            for x in self.operands(node):
+                if isinstance(x, Node):
+                    layout = self.layouts[x]
+                    x = layout.base if self.group(layout.base) is group else layout
+                found.append(x)
+
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
     """One group of several, where all values loop over the same axes, or over all but those that
@@ -384,15 +398,15 @@ def fuse(graph: Graph) -> list[Node | Kernel]:
     groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]
     for group in groups:
         group.nodes.sort(key=fuser.position.__getitem__)
+        fuser.finish(group)
     needed = set(graph.outputs)  # outside of the kernel that computes it, if one does
     for group in groups:
-        for node in group.nodes:
-            bases = (fuser.layouts[x].base for x in fuser.operands(node) if isinstance(x, Node))
-            needed.update(x for x in bases if fuser.group(x) is not group)
+        for found in group.operands.values():
+            needed.update(x.base for x in found if isinstance(x, Layout))
     for node in reversed(graph.nodes):
         if node not in fuser.groups and (node in needed or node.op in EFFECTS):
             needed.update(node.inputs())
-    kernels = {group: build_kernel(group, fuser, needed, i) for i, group in enumerate(groups)}
+    kernels = {group: build_kernel(group, needed, i) for i, group in enumerate(groups)}
     return in_order(graph, fuser, kernels, needed)
 
 

@@ -46,7 +46,6 @@ from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node
 from tinytorch.compiler.layout import Layout, Layouts
 
-
 SHORT = 8  # elements of a loop that vectors do not help
 
 

@@ -13,6 +13,9 @@ What does a kernel have to write? The values that another kernel, a single node 
 graph uses. All other values never exist as an array. Views and numbers that only kernels use are
 left out of the list.
 
+A caller that asks for layouts, too (step program14), gives fuse its own, so that each one is found
+only once.
+
 The order: each unit (a kernel or a node) comes after the units that it needs, otherwise as in the
 graph. `in_order` goes through the nodes; where a unit needs others that are not done yet, those
 come first. It uses a stack instead of recursion, because a chain of 10,000 nodes exceeds Python's
@@ -385,13 +388,17 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
+def fuse(graph: Graph, layouts: Layouts | None = None) -> list[Node | Kernel]:
     """The graph's operations in an order in which they can run, with loops in place of many.
 
     A kernel stands for the operations that it has taken in; other nodes stay, but for views and
     numbers that only kernels use. Takes time in proportion to the number of nodes.
+
+    Args:
+        layouts: those of the graph, where the caller asks for them, too.
     """
     fuser = Fuser(graph)
+    fuser.layouts = Layouts() if layouts is None else layouts
     fuser.sort()
     fuser.sink()
     groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]

@@ -67,14 +67,16 @@ class Writer:
         released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        self.layouts, self.rows = Layouts(), set()
+        self.layouts, self.rows = layouts, set()
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
@@ -282,14 +284,16 @@ class Program:
 
     count = itertools.count()
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.schedule, self.xp, self.idle = list(steps), xp, []
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
         self.c_source = ""
         if kernels := [step for step in steps if isinstance(step, Kernel)]:
             self.c_source, functions = compiled_c(kernels)
             self.names |= functions
-        writer = Writer(graph, steps, xp, shared)
+        writer = Writer(graph, steps, xp, shared, layouts)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
@@ -370,8 +374,9 @@ def compile_graph(
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, soon(steps), xp, shared)
+    layouts = Layouts()
+    steps = graph.nodes if backend == "numpy" else fuse(graph, layouts)
+    return Program(graph, soon(steps), xp, shared, layouts)
 
 
 if __name__ == "__main__":
@@ -397,7 +402,7 @@ if __name__ == "__main__":
 
     print(kinds(steps))  # -> ccccccccccccccccccccccccvvvvvvvvvvvvEEEEEEEEEEEE
     print(kinds(soon(steps)))  # -> vEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEcc
-    late, early = Program(graph, steps, np, ()), compile_graph(graph, "numpy")
+    late, early = Program(graph, steps, np, (), Layouts()), compile_graph(graph, "numpy")
     print(late.bytes // 1024, "KB;", early.bytes // 1024, "KB")  # -> 192 KB; 32 KB
 
     rng = np.random.default_rng(0)

@@ -80,14 +80,16 @@ class Writer:
         released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        self.layouts, self.rows = Layouts(), set()
+        self.layouts, self.rows = layouts, set()
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
@@ -332,7 +334,9 @@ class Program:
 
     count = itertools.count()
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.schedule, self.xp, self.idle = list(steps), xp, []
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
         self.c_source = ""
@@ -340,7 +344,7 @@ class Program:
             found = compiled_c(kernels) if xp is np else compiled_cuda(xp, kernels)
             self.c_source, functions = found
             self.names |= functions
-        writer = Writer(graph, steps, xp, shared)
+        writer = Writer(graph, steps, xp, shared, layouts)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
@@ -411,10 +415,12 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
 
 
-def in_c(graph: Graph, steps: Sequence[Node | Kernel], products: bool) -> list[Node | Kernel]:
+def in_c(
+    graph: Graph, steps: Sequence[Node | Kernel], products: bool, layouts: Layouts
+) -> list[Node | Kernel]:
     """The steps with generated C in place of convolutions and, where asked for, of products, and
     without the views that only these have used."""
-    layouts, found = Layouts(), []
+    found: list[Node | Kernel] = []
     for i, step in enumerate(steps):
         kernel = None
         if isinstance(step, Node):
@@ -450,10 +456,11 @@ def compile_graph(
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    layouts = Layouts()
+    steps = graph.nodes if backend == "numpy" else fuse(graph, layouts)
     if backend == "c":
-        steps = in_c(graph, steps, products)
-    return Program(graph, soon(steps), xp, shared)
+        steps = in_c(graph, steps, products, layouts)
+    return Program(graph, soon(steps), xp, shared, layouts)
 
 
 if __name__ == "__main__":

@@ -262,13 +262,17 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
+def fuse(graph: Graph, layouts: Layouts | None = None) -> list[Node | Kernel]:
     """The graph's operations in an order in which they can run, with loops in place of many.
 
     A kernel stands for the operations that it has taken in; other nodes stay, but for views and
     numbers that only kernels use. Takes time in proportion to the number of nodes.
+
+    Args:
+        layouts: those of the graph, where the caller asks for them, too.
     """
     fuser = Fuser(graph)
+    fuser.layouts = Layouts() if layouts is None else layouts
     fuser.sort()
     fuser.sink()
     groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]

@@ -12,7 +12,7 @@ of any other operation. Lives and Memory treat nodes and kernels alike, because 
 A kernel expects the elements of an array in order, without gaps. For a value in the program's
 memory the layout is known, and the text has the name alone where it is right. An input may have any
 strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
-where there is nothing to copy. fuse asks for the same layouts, so compile_graph makes them for both.
+where there is nothing to copy. fuse asks for layouts, too: compile_graph makes one set for both.
 
 The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
 may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not

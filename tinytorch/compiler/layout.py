@@ -38,7 +38,11 @@ class Layouts(dict):
 
 def row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of elements that are in a row."""
-    return strides_of(np.empty(shape, np.int8))
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(0 if n == 1 else step)
+        step *= n
+    return tuple(strides[::-1])
 
 
 def strides_of(array: np.ndarray) -> tuple[int, ...]:

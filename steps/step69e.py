@@ -7,8 +7,9 @@ the index goes up, and the place stays the same.
     expand   shape (1000, 3)   stride (0, 1)     b[i, j]   at 0 i + 1 j
 
 So 3,000 elements lie in a storage of 3. expand gives stride 0 to each dimension that is new or has
-size 1. Any other size has to fit. This is how broadcasting reads its operands (step 36a): both are
-expanded to the common shape, and the loop then knows nothing of it.
+size 1. Any other size has to fit, and there are at least as many sizes as dimensions. This is how
+broadcasting reads its operands (step 36a): both are expanded to the common shape, and the loop then
+knows nothing of it.
 
 The gradient of expand sums, since one number was read many times.
 
@@ -98,6 +99,8 @@ class Tensor:
     def expand(self, *sizes):
         """Dimensions of size 1, and new ones in front, repeated to `sizes`: their stride is 0."""
         gap = len(sizes) - len(self.shape)
+        if gap < 0:
+            raise RuntimeError(f"expand: the number of sizes {sizes} is below that of {self.shape}")
         shape, steps = (1,) * gap + self.shape, (0,) * gap + self.steps
         for old, size in zip(shape, sizes, strict=True):
             if old not in (1, size):
@@ -201,3 +204,7 @@ if __name__ == "__main__":
         b.expand(2, 4)
     except RuntimeError as error:
         print(str(error)[:17])  # -> The expanded size
+    try:
+        many.expand(3)
+    except RuntimeError as error:
+        print("the number of sizes" in str(error))  # -> True

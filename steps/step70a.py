@@ -94,6 +94,8 @@ class Tensor:
     def expand(self, *sizes):
         """Dimensions of size 1, and new ones in front, repeated to `sizes`: their stride is 0."""
         gap = len(sizes) - len(self.shape)
+        if gap < 0:
+            raise RuntimeError(f"expand: the number of sizes {sizes} is below that of {self.shape}")
         shape, steps = (1,) * gap + self.shape, (0,) * gap + self.steps
         for old, size in zip(shape, sizes, strict=True):
             if old not in (1, size):

@@ -26,12 +26,12 @@ error?
 
 import itertools
 import math
-from collections.abc import Callable
 
 from tinytorch.compiler.c_code import index
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load, address
+from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.layout import Layouts
 
 LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
 MULTIPLY = """\
@@ -98,12 +98,10 @@ class ProductKernel(Kernel):
         return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def load_of(x: Node, dims: int, show: Callable) -> Load:
+def load_of(x: Node, dims: int, layouts: Layouts) -> Load:
     """The elements of an operand, in a product with so many dimensions."""
-    base, array = show(x)
-    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
-    start = address(array) - address(show(base)[1])
-    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+    base, offset, strides = layouts[x]
+    return Load(base, offset, (*[0] * (dims - len(strides)), *strides))
 
 
 def arranged(node: Node, loads: tuple[Load, Load]) -> tuple:
@@ -125,8 +123,6 @@ if __name__ == "__main__":
     from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.compiler.convolution_code import convolution_source
-    from tinytorch.compiler.fuse import Fuser
-    from tinytorch.compiler.graph import Graph
 
     def node_of(x, y):
         """The node of x @ y; an array that is no row of rows is a transposed one."""
@@ -168,11 +164,11 @@ if __name__ == "__main__":
     def array(*shape, dtype=np.float32):
         return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    show = Fuser(Graph([], [], [])).show
+    layouts = Layouts()
 
     def kernel_of(x, y):
         node = node_of(x, y)
-        loads = tuple(load_of(operand, x.ndim, show) for operand in node.args)
+        loads = tuple(load_of(operand, x.ndim, layouts) for operand in node.args)
         return ProductKernel(node, "product0", *arranged(node, loads))
 
     # A linear layer: X W^T, where W^T is a view of W.
@@ -205,5 +201,5 @@ if __name__ == "__main__":
     part = Node("view_at", (qkv, (slice(None), slice(None), slice(128, 256))), {}, (12, 64, 128))
     heads = Node("reshape", (part, (12, 64, 4, 32)), {}, (12, 64, 4, 32))
     keys = Node("transpose", (heads, (0, 2, 3, 1)), {}, (12, 4, 32, 64))
-    load = load_of(keys, 4, show)
+    load = load_of(keys, 4, layouts)
     print(load.base is qkv, load.offset, load.strides)  # -> True 128 (24576, 32, 1, 384)

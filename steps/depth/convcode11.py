@@ -24,13 +24,13 @@ Try: 4, and then 16, in place of `3 * count // 4 // several`. Both take nearly t
 
 import itertools
 import math
-from collections.abc import Callable
 
 from tinytorch.compiler.c_code import index
 from tinytorch.compiler.convolution_code import divisor
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load, address
+from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.layout import Layouts
 
 LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
 # The columns of a block lie together.
@@ -135,12 +135,10 @@ class ProductKernel(Kernel):
         return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def load_of(x: Node, dims: int, show: Callable) -> Load:
+def load_of(x: Node, dims: int, layouts: Layouts) -> Load:
     """The elements of an operand, in a product with so many dimensions."""
-    base, array = show(x)
-    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
-    start = address(array) - address(show(base)[1])
-    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+    base, offset, strides = layouts[x]
+    return Load(base, offset, (*[0] * (dims - len(strides)), *strides))
 
 
 def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
@@ -171,8 +169,6 @@ if __name__ == "__main__":
     from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.compiler.convolution_code import convolution_source
-    from tinytorch.compiler.fuse import Fuser
-    from tinytorch.compiler.graph import Graph
 
     def node_of(x, y):
         """The node of x @ y; an array that is no row of rows is a transposed one."""
@@ -214,11 +210,11 @@ if __name__ == "__main__":
     def array(*shape, dtype=np.float32):
         return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    show = Fuser(Graph([], [], [])).show
+    layouts = Layouts()
 
     def kernel_of(x, y):
         node = node_of(x, y)
-        loads = tuple(load_of(operand, x.ndim, show) for operand in node.args)
+        loads = tuple(load_of(operand, x.ndim, layouts) for operand in node.args)
         rows, columns, c = arranged(node, loads)
         return ProductKernel(node, "product0", rows, columns, c | block_of(c, 16, 32))
 

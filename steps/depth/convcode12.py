@@ -27,13 +27,13 @@ Try: let `arranged` always say turned=False, and measure the first product of th
 
 import itertools
 import math
-from collections.abc import Callable
 
 from tinytorch.compiler.c_code import index
 from tinytorch.compiler.convolution_code import divisor
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load, address
+from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.layout import Layouts
 
 LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
 # The columns of a block lie together.
@@ -178,12 +178,10 @@ class ProductKernel(Kernel):
         return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def load_of(x: Node, dims: int, show: Callable) -> Load:
+def load_of(x: Node, dims: int, layouts: Layouts) -> Load:
     """The elements of an operand, in a product with so many dimensions."""
-    base, array = show(x)
-    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
-    start = address(array) - address(show(base)[1])
-    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+    base, offset, strides = layouts[x]
+    return Load(base, offset, (*[0] * (dims - len(strides)), *strides))
 
 
 def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
@@ -224,8 +222,6 @@ if __name__ == "__main__":
     from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.compiler.convolution_code import convolution_source
-    from tinytorch.compiler.fuse import Fuser
-    from tinytorch.compiler.graph import Graph
 
     def node_of(x, y):
         """The node of x @ y; an array that is no row of rows is a transposed one."""
@@ -267,12 +263,12 @@ if __name__ == "__main__":
     def array(*shape, dtype=np.float32):
         return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    show = Fuser(Graph([], [], [])).show
+    layouts = Layouts()
 
     def kernels_of(x, y):
         """Both ways to compute x @ y, the shorter one first."""
         node = node_of(x, y)
-        loads = tuple(load_of(operand, x.ndim, show) for operand in node.args)
+        loads = tuple(load_of(operand, x.ndim, layouts) for operand in node.args)
         ways = [arranged(node, loads, turned) for turned in (False, True)]
         print([way[0] for way in ways])
         ways.sort(key=lambda way: way[0])

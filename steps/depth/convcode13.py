@@ -33,14 +33,15 @@ Try: [1024, 1024] by [1024, 1024] with LARGEST = 2**18, and measure.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tinytorch.compiler.build import find_compiler
 from tinytorch.compiler.c_code import index
 from tinytorch.compiler.convolution_code import balanced, convolution_source, registers
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load, address
+from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.layout import Layouts
 
 SMALLEST = 2**18  # multiplications: with fewer, a call of the array library is as fast,
 FEWEST = 16  # and with fewer rows or columns
@@ -205,12 +206,10 @@ def product_source(kernels: Sequence[ProductKernel]) -> str:
     return source.replace('"fp-contract=fast"', '"fp-contract=fast", "O2"')
 
 
-def load_of(x: Node, dims: int, show: Callable) -> Load:
+def load_of(x: Node, dims: int, layouts: Layouts) -> Load:
     """The elements of an operand, in a product with so many dimensions."""
-    base, array = show(x)
-    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
-    start = address(array) - address(show(base)[1])
-    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+    base, offset, strides = layouts[x]
+    return Load(base, offset, (*[0] * (dims - len(strides)), *strides))
 
 
 def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
@@ -243,11 +242,11 @@ def arranged(node: Node, loads: tuple[Load, Load], turned: bool) -> tuple:
     return copied, a, b, c
 
 
-def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | None:
+def product_kernel(node: Node, name: str, layouts: Layouts) -> ProductKernel | None:
     """The kernel of a node of the graph; None where it is to stay a call of the array library.
 
     Args:
-        show: gives the node whose memory a view shows, and its layout there (see fuse.py).
+        layouts: where the elements of the operands are (see layout.py).
     """
     if node.op != "matmul" or any(x.dtype != node.dtype for x in node.args):
         return None
@@ -257,7 +256,7 @@ def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | Non
     if count < SMALLEST or min(node.shape[-2:]) < FEWEST:
         return None
     width, count = registers(tuple(find_compiler()))
-    loads, found = tuple(load_of(x, len(node.shape), show) for x in node.args), []
+    loads, found = tuple(load_of(x, len(node.shape), layouts) for x in node.args), []
     for turned in (False, True):
         copied, rows, columns, c = arranged(node, loads, turned)
         c |= block_of(c, width // node.dtype.itemsize, count)
@@ -278,8 +277,6 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
-    from tinytorch.compiler.fuse import Fuser
-    from tinytorch.compiler.graph import Graph
 
     def node_of(x, y):
         """The node of x @ y; an array that is no row of rows is a transposed one."""
@@ -321,12 +318,12 @@ if __name__ == "__main__":
     def array(*shape, dtype=np.float32):
         return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    show = Fuser(Graph([], [], [])).show
+    layouts = Layouts()
     find_compiler = lambda: ["no-compiler"]  # noqa: E731
     registers = lambda compiler: (64, 32)  # noqa: E731
 
     x, y = array(97, 1000), array(1000, 61)
-    kernel = product_kernel(node_of(x, y), "product0", show)
+    kernel = product_kernel(node_of(x, y), "product0", layouts)
     print({name: kernel.constants[name] for name in ("TALL", "REST", "DEEP")})
     # -> {'TALL': 11, 'REST': 9, 'DEEP': 167}
     z, ours, blas = run(kernel, x, y)
@@ -338,7 +335,7 @@ if __name__ == "__main__":
 
     def stays(x, y):
         """Whether a product stays a call of the array library."""
-        return product_kernel(node_of(x, y), "product0", show) is None
+        return product_kernel(node_of(x, y), "product0", layouts) is None
 
     print(stays(array(768, 128), array(128, 512)), stays(array(768, 128), array(65, 128).T))
     # -> False False
@@ -348,4 +345,4 @@ if __name__ == "__main__":
     print(stays(array(8, 8), array(8, 8)), stays(array(4096), array(4096, 64)))  # -> True True
     half = array(64, 64, dtype=np.float16)
     print(stays(half, half), stays(half, array(64, 64)))  # -> True True
-    print(product_kernel(Node("add", kernel.inputs), "sum", show))  # -> None
+    print(product_kernel(Node("add", kernel.inputs), "sum", layouts))  # -> None

@@ -5,10 +5,14 @@ A transpose, a slice or a reshape between two operations computes nothing; it is
 loop does not need the view as an array: it can read the memory of the original array with the
 view's strides.
 
-NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
-bytes are never read or written. Since an element is one byte, the array's strides count elements.
-The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
-node whose memory it shows, and a group depends on bases only.
+NumPy can compute these strides. `Layouts` applies the view to an array with one byte per element.
+The bytes are never read or written. Since an element is one byte, the array's strides count
+elements. A Layout is the result: the node whose memory the view shows (its base), where in it the
+first element is, and the strides. The same works for a view of a view, for a slice and for a
+broadcast. So a group depends on bases only. A dimension of size 1 is never stepped along: its
+stride is written as 0, like that of a repeated one.
+
+The layouts are a dict that fills itself: Python calls __missing__ for a node that is not in it yet.
 
 A constant with one element becomes a number, and the loop contains it as a literal.
 
@@ -19,16 +23,64 @@ finds out which of these views can be read.
 
 (PyTorch's compiler calls such views ReinterpretView.)
 
-New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
-Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
+New: Layout, Layouts, row_strides, strides_of, address, Fuser.number, .is_view.
+Changed: Fuser.__init__, .operands, .bases, .join, .sort.
+Try: which strides does Layouts find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
 """
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+
+
+class Layout(NamedTuple):
+    """Where the elements of a value are, counted in elements.
+
+    base: the node whose memory they are in; the node itself, unless it is a view.
+    offset: of the first one. strides: to the next one of each dimension; 0 where that is of size 1.
+    The base has its own elements in a row.
+    """
+
+    base: Node
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Layouts(dict):
+    """Finds the Layout of each node once, when it is first asked for: layouts[node]."""
+
+    def __missing__(self, node: Node) -> Layout:
+        self[node] = Layout(node, 0, row_strides(node.shape))
+        if node.op in VIEWS:
+            base, offset, strides = self[node.args[0]]
+            paper = np.empty(math.prod(base.shape), np.int8)  # never read or written
+            memory = np.ndarray(node.args[0].shape, np.int8, paper, offset, strides)
+            view = perform(np, node.op, (memory, *node.args[1:]), {})
+            if np.may_share_memory(view, paper):  # else NumPy has to make a copy
+                self[node] = Layout(base, address(view) - address(paper), strides_of(view))
+        return self[node]
+
+
+def row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of elements that are in a row."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(0 if n == 1 else step)
+        step *= n
+    return tuple(strides[::-1])
+
+
+def strides_of(array: np.ndarray) -> tuple[int, ...]:
+    """The strides of an array of bytes, 0 for a dimension of size 1."""
+    return tuple([0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)])
+
+
+def address(array: Any) -> int:
+    return array.__array_interface__["data"][0]
 
 
 class Group:
@@ -56,7 +108,7 @@ class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        layouts: of each node, where its elements are.
         known: the operands of each node.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
@@ -64,27 +116,10 @@ class Fuser:
 
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.layouts = Layouts()
         self.known: dict[Node, list] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
-
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
 
     def group(self, node: Node) -> Group | None:
         found = self.groups.get(node)
@@ -99,7 +134,7 @@ class Fuser:
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
+        base = self.layouts[node].base if node.shape is not None else node
         if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
             value = base.args[0]
             return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
@@ -116,7 +151,7 @@ class Fuser:
         """Puts a node into one group made of the groups `into`, or where there are none into a new
         one; None where they do not fit."""
         nodes = [x for x in self.operands(node) if isinstance(x, Node)]
-        shown = (x for x in nodes if self.is_view(x) and self.group(self.show(x)[0]) in into)
+        shown = (x for x in nodes if self.is_view(x) and self.group(self.layouts[x].base) in into)
         if any(shown):
             return None  # another order of the elements of a value that the group computes
         group = agreed(into, node.shape, level)
@@ -147,12 +182,12 @@ class Fuser:
                 self.levels[node] = group.level
 
     def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
+        return node.op in VIEWS and self.layouts[node].base is not node
 
     def bases(self, node: Node) -> list[Node]:
         """The nodes that a node depends on, without the views between."""
         used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        return [*dict.fromkeys(x if x.shape is None else self.layouts[x].base for x in used)]
 
 
 def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
@@ -195,13 +230,13 @@ if __name__ == "__main__":
     new("add", new("exp", x), flipped)
     print(groups(x, y))  # -> ['exp add']
     fuser = Fuser(Graph([x, y], nodes, nodes[-1:]))
-    base, array = fuser.show(flipped)
-    print(base is y, array.shape, array.strides)  # -> True (6, 8) (1, 6)
+    base, offset, strides = fuser.layouts[flipped]
+    print(base is y, offset, strides)  # -> True 0 (1, 6)
 
     # A view of a view; and one that has to be a copy.
-    half = new("view_at", flipped, (slice(0, 3), ...), shape=(3, 8))
+    half = new("view_at", flipped, (slice(3, 6), ...), shape=(3, 8))
     flat = new("reshape", flipped, (48,), shape=(48,))
-    print(fuser.show(half)[0] is y, fuser.show(half)[1].strides)  # -> True (1, 6)
+    print(fuser.layouts[half].base is y, fuser.layouts[half].offset)  # -> True 3
     print(fuser.is_view(half), fuser.is_view(flat))  # -> True False
 
     # A value of the group itself, transposed.

@@ -33,7 +33,8 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node
+from tinytorch.compiler.layout import Layouts
 
 
 class Group:
@@ -65,7 +66,7 @@ class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        layouts: of each node, where its elements are.
         known: the operands of each node.
         places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
@@ -74,28 +75,11 @@ class Fuser:
 
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.layouts = Layouts()
         self.known: dict[Node, list] = {}
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
-
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
 
     def group(self, node: Node) -> Group | None:
         found = self.groups.get(node)
@@ -110,7 +94,7 @@ class Fuser:
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
+        base = self.layouts[node].base if node.shape is not None else node
         if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
             value = base.args[0]
             return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
@@ -137,15 +121,12 @@ class Fuser:
     def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
         """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
         where the operand does not show each element of its group's value once."""
-        base, array = self.show(value)
-        dims = [
-            None if n == 1 or not s else Axis(n)
-            for n, s in zip(array.shape, array.strides, strict=True)
-        ]
-        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        base, _, strides = self.layouts[value]
+        dims = [Axis(n) if s else None for n, s in zip(value.shape, strides, strict=True)]
+        order = sorted((s, d) for d, s in enumerate(strides) if s)[::-1]
         expected = math.prod(base.shape)
         for stride, d in order:
-            if stride * array.shape[d] != expected:
+            if stride * value.shape[d] != expected:
                 return None
             expected = stride
         if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
@@ -163,7 +144,7 @@ class Fuser:
         shape = operands[0].shape if node.op in REDUCTIONS else node.shape
         place: list[list[Axis]] = [[] for _ in shape]
         for x in operands:
-            if self.group(self.show(x)[0]) not in into:
+            if self.group(self.layouts[x].base) not in into:
                 continue
             dims = self.axes_of(x, trail)
             if dims is None:
@@ -225,12 +206,12 @@ class Fuser:
                 self.levels[node] = group.level
 
     def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
+        return node.op in VIEWS and self.layouts[node].base is not node
 
     def bases(self, node: Node) -> list[Node]:
         """The nodes that a node depends on, without the views between."""
         used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        return [*dict.fromkeys(x if x.shape is None else self.layouts[x].base for x in used)]
 
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:

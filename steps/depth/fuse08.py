@@ -15,10 +15,13 @@ is reshaped to (2, 48), the loops are 2 x 3 x 16:
     y.T[1:]  shape (6, 16), y is (16, 7)       strides  3,  1, 7   and offset 1
     bias     shape (16,)                       strides  0,  0, 1   each row reads it again
 
-The dimensions of a view have strides (step fuse04) and consist of axes (step fuse05), and each axis
-is a loop. The 6 rows of x are two axes, 2 and 3. The inner one has the stride of the dimension, 16;
-the outer one has that stride times the size of the inner one, 48. An axis that the view does not
-have gets the stride 0.
+The dimensions of a view have strides, and its Layout has its offset (step fuse04). The dimensions
+consist of axes (step fuse05), and each axis is a loop. The 6 rows of x are two axes, 2 and 3. The
+inner one has the stride of the dimension, 16; the outer one has that stride times the size of the
+inner one, 48. An axis that the view does not have gets the stride 0.
+
+A kernel is built when its group grows no more. `finish` notes in the group what is needed then: the
+axes of each node, and its operands, with a Layout for each value of another group.
 
 Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
@@ -27,7 +30,7 @@ Kernel contains all that the computation needs.
 
 (PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
 
-New: Load, Kernel, build_kernel, address.
+New: Load, Kernel, build_kernel, Fuser.finish. Changed: Group.
 Try: make bias = leaf(6, 1), a number for each row, and c likewise. Which stride is 0 then?
 """
 
@@ -40,7 +43,41 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import REDUCTIONS, VIEWS, Graph, Node
+from tinytorch.compiler.layout import Layout, Layouts
+
+SHORT = 8  # elements of a loop that vectors do not help
+
+
+class Group:
+    """Nodes that become one kernel.
+
+    Attributes:
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        full: the axes of its loops.
+        outer: where it has reductions: the axes that they leave, over which the outer loops run.
+        reduces: whether one of its nodes is a reduction.
+        places, sequences, operands: what Fuser.finish has noted: for each node, the axes of each
+            dimension of what it loops over, those of its result from the slowest to the fastest,
+            and its operands: nodes of the group, numbers, and Layouts of what is read.
+    """
+
+    def __init__(self, level: int):
+        self.level, self.reduces = level, False
+        self.full: list[Axis] = []
+        self.outer: list[Axis] | None = None
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
+        self.places: dict[Node, list[list[Axis]]] = {}
+        self.sequences: dict[Node, list[Axis]] = {}
+        self.operands: dict[Node, list] = {}
+
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +116,13 @@ class Kernel:
         self.strides: dict[Node, tuple[int, ...]] = {}
 
 
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
+def build_kernel(group: Group, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a finished group. needed: the nodes that are used outside of their group."""
     kernel = Kernel(group.nodes)
     kernel.name = f"k{number}"
     kernel.outputs = [node for node in group.nodes if node in needed]
     loops = leaves(group.full)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    sequences = group.sequences
     index = {axis: i for i, axis in enumerate(loops)}
 
     def strides_of(dims: list) -> tuple[int, ...]:
@@ -98,20 +135,12 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
         return tuple(strides)
 
     for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
+        place = group.places[node]
         kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, array = fuser.show(x)
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+        for x in group.operands[node]:
+            if isinstance(x, Layout):
+                shown = place[len(place) - len(x.strides) :]
+                x = Load(x.base, x.offset, strides_of([*zip(shown, x.strides, strict=True)]))
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     kernel.sizes = tuple(axis.size for axis in loops)
@@ -120,43 +149,11 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
     return kernel
 
 
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
-SHORT = 8  # elements of a loop that vectors do not help
-
-
-class Group:
-    """Nodes that become one kernel.
-
-    Attributes:
-        level: how many nodes outside of it stand one after the other on the way to it, at least.
-            Groups of one level never depend on each other.
-        full: the axes of its loops.
-        outer: where it has reductions: the axes that they leave, over which the outer loops run.
-        reduces: whether one of its nodes is a reduction.
-    """
-
-    def __init__(self, level: int):
-        self.level, self.reduces = level, False
-        self.full: list[Axis] = []
-        self.outer: list[Axis] | None = None
-        self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
-
-
 class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        layouts: of each node, where its elements are.
         known: the operands of each node.
         places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
@@ -165,29 +162,12 @@ class Fuser:
 
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.layouts = Layouts()
         self.known: dict[Node, list] = {}
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
         self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
 
     def group(self, node: Node) -> Group | None:
         found = self.groups.get(node)
@@ -202,7 +182,7 @@ class Fuser:
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
+        base = self.layouts[node].base if node.shape is not None else node
         if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
             value = base.args[0]
             return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
@@ -229,15 +209,12 @@ class Fuser:
     def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
         """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
         where the operand does not show each element of its group's value once."""
-        base, array = self.show(value)
-        dims = [
-            None if n == 1 or not s else Axis(n)
-            for n, s in zip(array.shape, array.strides, strict=True)
-        ]
-        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        base, _, strides = self.layouts[value]
+        dims = [Axis(n) if s else None for n, s in zip(value.shape, strides, strict=True)]
+        order = sorted((s, d) for d, s in enumerate(strides) if s)[::-1]
         expected = math.prod(base.shape)
         for stride, d in order:
-            if stride * array.shape[d] != expected:
+            if stride * value.shape[d] != expected:
                 return None
             expected = stride
         if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
@@ -255,7 +232,7 @@ class Fuser:
         shape = operands[0].shape if node.op in REDUCTIONS else node.shape
         place: list[list[Axis]] = [[] for _ in shape]
         for x in operands:
-            if self.group(self.show(x)[0]) not in into:
+            if self.group(self.layouts[x].base) not in into:
                 continue
             dims = self.axes_of(x, trail)
             if dims is None:
@@ -323,12 +300,12 @@ class Fuser:
                 self.levels[node] = group.level
 
     def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
+        return node.op in VIEWS and self.layouts[node].base is not node
 
     def bases(self, node: Node) -> list[Node]:
         """The nodes that a node depends on, without the views between."""
         used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        return [*dict.fromkeys(x if x.shape is None else self.layouts[x].base for x in used)]
 
     def sink(self) -> None:
         """Moves a group into the one that uses it where there is only one: a mask that is made
@@ -360,7 +337,7 @@ class Fuser:
         """Makes the axes of two groups one where the second uses values of the first."""
         for node in into.nodes:
             for x in self.operands(node):
-                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
+                if isinstance(x, Node) and self.group(self.layouts[x].base) is group:
                     dims, place = self.axes_of(x, trail), self.places[node]
                     if dims is None:
                         return False
@@ -370,6 +347,18 @@ class Fuser:
         a, b = leaves(group.full), leaves(into.full)
         only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
         return not (only_a and only_b) or unify(only_a, only_b, trail)
+
+    def finish(self, group: Group) -> None:
+        """Notes in a group what its kernel is made from. No axis is split after that."""
+        for node in group.nodes:
+            group.places[node] = [leaves(axes) for axes in self.places[node]]
+            group.sequences[node] = leaves(self.sequence(node))
+            group.operands[node] = found = []
+            for x in self.operands(node):
+                if isinstance(x, Node):
+                    layout = self.layouts[x]
+                    x = layout.base if self.group(layout.base) is group else layout
+                found.append(x)
 
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
@@ -420,7 +409,8 @@ if __name__ == "__main__":
         fuser = Fuser(Graph(inputs, nodes, outputs))
         fuser.sort()
         (group,) = {group.now() for group in fuser.groups.values()}
-        return build_kernel(group, fuser, set(outputs), 0)
+        fuser.finish(group)
+        return build_kernel(group, set(outputs), 0)
 
     def run(kernel, arrays):
         """A kernel's loops, in Python. `arrays`: of its inputs."""

@@ -25,13 +25,14 @@ Try: merge all neighbouring loops, without the condition on strides. Which kerne
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
 from tinytorch.compiler.fuse import Fuser
 from tinytorch.compiler.graph import Graph, Node
+from tinytorch.compiler.group import Group
+from tinytorch.compiler.layout import Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +87,13 @@ class Kernel:
         return f"{self.name}: {' x '.join(map(str, self.sizes))} ({ops})"
 
 
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
+def build_kernel(group: Group, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a finished group. needed: the nodes that are used outside of their group."""
     kernel = Kernel(group.nodes)
     kernel.name = f"k{number}"
     kernel.outputs = [node for node in group.nodes if node in needed]
     full, outer = leaves(group.full), leaves(group.full if group.outer is None else group.outer)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    sequences = group.sequences
     wide = [node for node in group.nodes if len(sequences[node]) == len(full)]
     order = next((sequences[n] for n in reversed(wide) if n in needed), full)
     outer = [x for x in order if x in outer]
@@ -115,30 +116,18 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
         return tuple(strides)
 
     for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
+        place = group.places[node]
         kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, array = fuser.show(x)
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+        for x in group.operands[node]:
+            if isinstance(x, Layout):
+                shown = place[len(place) - len(x.strides) :]
+                x = Load(x.base, x.offset, strides_of([*zip(shown, x.strides, strict=True)]))
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     merge_loops(kernel, [axis.size for axis in loops])
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
-
-
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
 
 
 def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
@@ -177,7 +166,8 @@ if __name__ == "__main__":
         fuser = Fuser(Graph(inputs, nodes, outputs))
         fuser.sort()
         (group,) = {group.now() for group in fuser.groups.values()}
-        return build_kernel(group, fuser, set(outputs), 0)
+        fuser.finish(group)
+        return build_kernel(group, set(outputs), 0)
 
     x = leaf(16, 8, 28, 28)
     mean = new("mean", x, shape=(8,), axis=(0, 2, 3), keepdims=False)

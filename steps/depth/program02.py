@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import OPERATIONS, Graph, Node
+from tinytorch.compiler.graph import OPERATIONS, VIEWS, Graph, Node
 from tinytorch.ops.erf import erf_of
 
 
@@ -101,7 +101,7 @@ class Text:
     def expression(self, node: Node) -> str:
         """The text that computes `node`. Everything but "constant"."""
         op, args = node.op, node.args
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
+        if op in VIEWS or op in ("view_as", "getitem"):
             return self.view(self.of(args[0]), op, args[1:])
         if op == "part":
             return f"{self.of(args[0])}[{args[1]}]"

@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import OPERATIONS, REDUCTIONS, Node, places_of
+from tinytorch.compiler.graph import OPERATIONS, REDUCTIONS, VIEWS, Node, places_of
 from tinytorch.ops.erf import erf_of
 
 # Functions that write into `out`, beside the element-wise ones and the reductions.
-WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
+WITH_OUT = frozenset("matmul dot concatenate stack astype copy".split())
 
 
 class Text:
@@ -116,7 +116,7 @@ class Text:
         op, args, xp = node.op, node.args, self.xp
         if op in ("astype", "copy"):
             return f"{self.named('copyto', xp.copyto)}({out}, {self.of(args[0])}, casting='unsafe')"
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
+        if op in VIEWS or op in ("view_as", "getitem"):
             return self.view(self.of(args[0]), op, args[1:])
         if op == "part":
             return f"{self.of(args[0])}[{args[1]}]"

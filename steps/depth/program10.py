@@ -12,12 +12,12 @@ each run.
 
 The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
 v7 made in the head would contain what was there before the first run. Only NumPy knows which case
-it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
-the operation to that array, and np.may_share_memory says whether the result is a view. All these
-arrays lie in one piece of memory, `paper`, whose contents do not matter.
+it is. Step fuse04 asks it: in `layouts`, a reshape that is not a view is its own base. That holds
+where the base has its elements in a row, as all results in the program's memory have. `rows` holds
+these, and the constants that are so. A reshape of any other value is done in each run.
 
 New: Writer.view. Changed: Writer.
-Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
+Try: let `stays` be True for each view, and find the line of the demo that goes wrong.
 """
 
 import itertools
@@ -28,8 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.layout import Layouts
 from tinytorch.compiler.numpy_code import Text
 
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
@@ -143,7 +144,8 @@ class Writer:
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
+        layouts: where the elements of each value are, if its base has its own in a row.
+        rows: the bases that have them in a row in each run.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
         released: the buffers that are not needed after a step.
@@ -155,10 +157,7 @@ class Writer:
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.lives = Lives(graph, self.steps, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
+        self.layouts, self.rows = Layouts(), set()
         self.head: list[tuple[str, int]] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
@@ -171,15 +170,16 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
+            if node.args[0].flags.c_contiguous:
+                self.rows.add(node)
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        self.rows.add(node)
+        size = math.prod(node.shape) * node.dtype.itemsize
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(self.layout[node].nbytes)
+        buffer = self.memory.take(size)
         name = self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
         self.released[self.lives.last[node]].append(buffer)
@@ -212,12 +212,13 @@ class Writer:
         return f"{self.temporary(node)} = {text}"
 
     def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+        shown, text = node.args[0], self.text.expression(node)
+        known = self.layouts[shown].base in self.rows
+        copied = node.op == "reshape" and self.layouts[node].base is node
+        stays = node.op != "reshape" or (known and not copied)
+        if known and copied:
+            self.rows.add(node)
+        if self.names[shown][0] not in "vc" or not stays:  # a reshape may have to copy
             return f"{self.temporary(node)} = {text}"
         self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{self.names[node]} = {text}", 0))

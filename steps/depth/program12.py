@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node
+from tinytorch.compiler.layout import Layouts
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
 
@@ -43,7 +44,8 @@ class Writer:
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
+        layouts: where the elements of each value are, if its base has its own in a row.
+        rows: the bases that have them in a row in each run.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
         released, forgotten: the buffers and names that are not needed after a step.
@@ -55,10 +57,7 @@ class Writer:
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
+        self.layouts, self.rows = Layouts(), set()
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
@@ -73,19 +72,20 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
+            if node.args[0].flags.c_contiguous:
+                self.rows.add(node)
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        self.rows.add(node)
+        size = math.prod(node.shape) * node.dtype.itemsize
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
         if node in self.lives.escaping:
             name = f"o{self.number[node]}"
             self.start.append(f"{name} = empty({kind})")
         else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            name, buffer = f"v{self.number[node]}", self.memory.take(size)
             self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
             self.released[self.lives.last[node]].append(buffer)
         self.names[node] = name
@@ -125,12 +125,13 @@ class Writer:
         return f"{self.temporary(node)} = {text}"
 
     def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+        shown, text = node.args[0], self.text.expression(node)
+        known = self.layouts[shown].base in self.rows
+        copied = node.op == "reshape" and self.layouts[node].base is node
+        stays = node.op != "reshape" or (known and not copied)
+        if known and copied:
+            self.rows.add(node)
+        if self.names[shown][0] not in "vc" or not stays:  # a reshape may have to copy
             return f"{self.temporary(node)} = {text}"
         self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{self.names[node]} = {text}", 0))
@@ -140,7 +141,8 @@ class Writer:
         target, value, (*views, (_, (key,))) = node.args
         before = self.name_of(target)
         if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
+            self.names[node] = before
+            self.rows.add(node)
         else:
             self.lines.append(f"copyto({self.result(node)}, {before})")
         part = self.names[node]

@@ -41,9 +41,9 @@ from tinytorch.compiler.graph import (
     CheckFailed,
     Graph,
     Node,
-    perform,
 )
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.layout import Layouts, row_strides
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
 from tinytorch.threads import blas_libraries
@@ -60,23 +60,23 @@ class Writer:
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
+        layouts: where the elements of each value are, if its base has its own in a row.
+        rows: the bases that have them in a row in each run.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
         released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
+        self.layouts, self.rows = layouts, set()
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
@@ -91,19 +91,20 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
+            if node.args[0].flags.c_contiguous:
+                self.rows.add(node)
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        self.rows.add(node)
+        size = math.prod(node.shape) * node.dtype.itemsize
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
         if node in self.lives.escaping:
             name = f"o{self.number[node]}"
             self.start.append(f"{name} = empty({kind})")
         else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            name, buffer = f"v{self.number[node]}", self.memory.take(size)
             self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
             self.released[self.lives.last[node]].append(buffer)
         self.names[node] = name
@@ -147,12 +148,13 @@ class Writer:
         return f"{self.temporary(node)} = {text}"
 
     def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+        shown, text = node.args[0], self.text.expression(node)
+        known = self.layouts[shown].base in self.rows
+        copied = node.op == "reshape" and self.layouts[node].base is node
+        stays = node.op != "reshape" or (known and not copied)
+        if known and copied:
+            self.rows.add(node)
+        if self.names[shown][0] not in "vc" or not stays:  # a reshape may have to copy
             return f"{self.temporary(node)} = {text}"
         self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{self.names[node]} = {text}", 0))
@@ -162,7 +164,8 @@ class Writer:
         target, value, (*views, (_, (key,))) = node.args
         before = self.name_of(target)
         if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
+            self.names[node] = before
+            self.rows.add(node)
         else:
             self.lines.append(f"copyto({self.result(node)}, {before})")
         part = self.names[node]
@@ -180,8 +183,8 @@ class Writer:
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
+        name, (base, _, strides) = self.name_of(node), self.layouts[node]
+        known = base in self.rows and strides == row_strides(node.shape)
         return name if known else f"contiguous({name})"
 
     def output(self, number: int, node: Node) -> str:
@@ -281,14 +284,16 @@ class Program:
 
     count = itertools.count()
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.schedule, self.xp, self.idle = list(steps), xp, []
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
         self.c_source = ""
         if kernels := [step for step in steps if isinstance(step, Kernel)]:
             self.c_source, functions = compiled_c(kernels)
             self.names |= functions
-        writer = Writer(graph, steps, xp, shared)
+        writer = Writer(graph, steps, xp, shared, layouts)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
@@ -369,8 +374,9 @@ def compile_graph(
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, soon(steps), xp, shared)
+    layouts = Layouts()
+    steps = graph.nodes if backend == "numpy" else fuse(graph, layouts)
+    return Program(graph, soon(steps), xp, shared, layouts)
 
 
 if __name__ == "__main__":
@@ -396,7 +402,7 @@ if __name__ == "__main__":
 
     print(kinds(steps))  # -> ccccccccccccccccccccccccvvvvvvvvvvvvEEEEEEEEEEEE
     print(kinds(soon(steps)))  # -> vEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEcc
-    late, early = Program(graph, steps, np, ()), compile_graph(graph, "numpy")
+    late, early = Program(graph, steps, np, (), Layouts()), compile_graph(graph, "numpy")
     print(late.bytes // 1024, "KB;", early.bytes // 1024, "KB")  # -> 192 KB; 32 KB
 
     rng = np.random.default_rng(0)

@@ -15,7 +15,8 @@ three, by np.ndarray or, where x is not contiguous, by as_strided:
 
 x.expand(1000, -1) takes the sizes one by one or as a tuple (as_shape), and -1 keeps the size that
 is there. Only sizes of 1, and new dimensions in front, can be repeated; all else is refused before
-the strides are made, since a wrong stride would read memory that belongs to something else.
+the strides are made, since a wrong stride would read memory that belongs to something else. Expand
+itself tests the sizes, too: formulas call it without expand().
 
 The trap is a write into an expanded tensor: one element is shown many times, and all of them
 change. clone() makes a table of its own.
@@ -833,11 +834,16 @@ class Expand(Function):
 
     def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
         ctx.shape, new = x.shape, len(shape) - x.ndim
+        each = zip(x.strides, x.shape, shape[new:], strict=False)
+        steps = [step if n == m else 0 if n == 1 else None for step, n, m in each]
+        if new < 0 or None in steps:
+            raise RuntimeError(
+                f"The expanded sizes {list(shape)} must match the existing sizes {list(x.shape)}"
+            )
         if x.__class__ is not np.ndarray:
             return ctx.xp.broadcast_to(x, shape)
         # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
+        strides = (0,) * new + tuple(steps)
         if x.flags.c_contiguous:
             return np.ndarray(shape, x.dtype, x, 0, strides)
         return np.lib.stride_tricks.as_strided(x, shape, strides)
@@ -1434,6 +1440,10 @@ if __name__ == "__main__":
     # -> RuntimeError: expand([1000, 3], size=[3]): the number of sizes provided (1)
     print(error(row.expand, 2, 4).partition(" at")[0])
     # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3)
+
+    # A formula that calls the class itself is refused as well.
+    print(error(Expand.apply, row, (2, 4)))
+    # -> RuntimeError: The expanded sizes [2, 4] must match the existing sizes [3]
 
     # An array of another library is left to that library.
     class Far(np.ndarray):

@@ -941,11 +941,16 @@ class Expand(Function):
 
     def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
         ctx.shape, new = x.shape, len(shape) - x.ndim
+        each = zip(x.strides, x.shape, shape[new:], strict=False)
+        steps = [step if n == m else 0 if n == 1 else None for step, n, m in each]
+        if new < 0 or None in steps:
+            raise RuntimeError(
+                f"The expanded sizes {list(shape)} must match the existing sizes {list(x.shape)}"
+            )
         if x.__class__ is not np.ndarray:
             return ctx.xp.broadcast_to(x, shape)
         # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
+        strides = (0,) * new + tuple(steps)
         if x.flags.c_contiguous:
             return np.ndarray(shape, x.dtype, x, 0, strides)
         return np.lib.stride_tricks.as_strided(x, shape, strides)

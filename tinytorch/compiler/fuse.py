@@ -7,42 +7,19 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import EFFECTS, REDUCTIONS, VIEWS, Graph, Node
+from tinytorch.compiler.group import Group
 from tinytorch.compiler.kernel import Kernel, build_kernel
+from tinytorch.compiler.layout import Layout, Layouts
 
 SHORT = 8  # elements of a loop that vectors do not help
-
-
-class Group:
-    """Nodes that become one kernel.
-
-    Attributes:
-        level: how many nodes outside of it stand one after the other on the way to it, at least.
-            Groups of one level never depend on each other.
-        full: the axes of its loops.
-        outer: where it has reductions: the axes that they leave, over which the outer loops run.
-        reduces: whether one of its nodes is a reduction.
-    """
-
-    def __init__(self, level: int):
-        self.level, self.reduces = level, False
-        self.full: list[Axis] = []
-        self.outer: list[Axis] | None = None
-        self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
 
 
 class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        layouts: of each node, where its elements are.
         known: the operands of each node.
         places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
@@ -51,29 +28,12 @@ class Fuser:
 
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.layouts = Layouts()
         self.known: dict[Node, list] = {}
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
         self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
 
     def group(self, node: Node) -> Group | None:
         found = self.groups.get(node)
@@ -88,7 +48,7 @@ class Fuser:
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
+        base = self.layouts[node].base if node.shape is not None else node
         if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
             value = base.args[0]
             return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
@@ -115,15 +75,12 @@ class Fuser:
     def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
         """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
         where the operand does not show each element of its group's value once."""
-        base, array = self.show(value)
-        dims = [
-            None if n == 1 or not s else Axis(n)
-            for n, s in zip(array.shape, array.strides, strict=True)
-        ]
-        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        base, _, strides = self.layouts[value]
+        dims = [Axis(n) if s else None for n, s in zip(value.shape, strides, strict=True)]
+        order = sorted((s, d) for d, s in enumerate(strides) if s)[::-1]
         expected = math.prod(base.shape)
         for stride, d in order:
-            if stride * array.shape[d] != expected:
+            if stride * value.shape[d] != expected:
                 return None
             expected = stride
         if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
@@ -141,7 +98,7 @@ class Fuser:
         shape = operands[0].shape if node.op in REDUCTIONS else node.shape
         place: list[list[Axis]] = [[] for _ in shape]
         for x in operands:
-            if self.group(self.show(x)[0]) not in into:
+            if self.group(self.layouts[x].base) not in into:
                 continue
             dims = self.axes_of(x, trail)
             if dims is None:
@@ -212,12 +169,12 @@ class Fuser:
                 self.levels[node] = group.level
 
     def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
+        return node.op in VIEWS and self.layouts[node].base is not node
 
     def bases(self, node: Node) -> list[Node]:
         """The nodes that a node depends on, without the views between."""
         used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        return [*dict.fromkeys(x if x.shape is None else self.layouts[x].base for x in used)]
 
     def sink(self) -> None:
         """Moves a group into the one that uses it where there is only one: a mask that is made
@@ -249,7 +206,7 @@ class Fuser:
         """Makes the axes of two groups one where the second uses values of the first."""
         for node in into.nodes:
             for x in self.operands(node):
-                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
+                if isinstance(x, Node) and self.group(self.layouts[x].base) is group:
                     dims, place = self.axes_of(x, trail), self.places[node]
                     if dims is None:
                         return False
@@ -259,6 +216,18 @@ class Fuser:
         a, b = leaves(group.full), leaves(into.full)
         only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
         return not (only_a and only_b) or unify(only_a, only_b, trail)
+
+    def finish(self, group: Group) -> None:
+        """Notes in a group what its kernel is made from. No axis is split after that."""
+        for node in group.nodes:
+            group.places[node] = [leaves(axes) for axes in self.places[node]]
+            group.sequences[node] = leaves(self.sequence(node))
+            group.operands[node] = found = []
+            for x in self.operands(node):
+                if isinstance(x, Node):
+                    layout = self.layouts[x]
+                    x = layout.base if self.group(layout.base) is group else layout
+                found.append(x)
 
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
@@ -293,27 +262,31 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
+def fuse(graph: Graph, layouts: Layouts | None = None) -> list[Node | Kernel]:
     """The graph's operations in an order in which they can run, with loops in place of many.
 
     A kernel stands for the operations that it has taken in; other nodes stay, but for views and
     numbers that only kernels use. Takes time in proportion to the number of nodes.
+
+    Args:
+        layouts: those of the graph, where the caller asks for them, too.
     """
     fuser = Fuser(graph)
+    fuser.layouts = Layouts() if layouts is None else layouts
     fuser.sort()
     fuser.sink()
     groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]
     for group in groups:
         group.nodes.sort(key=fuser.position.__getitem__)
+        fuser.finish(group)
     needed = set(graph.outputs)  # outside of the kernel that computes it, if one does
     for group in groups:
-        for node in group.nodes:
-            bases = (fuser.show(x)[0] for x in fuser.operands(node) if isinstance(x, Node))
-            needed.update(x for x in bases if fuser.group(x) is not group)
+        for found in group.operands.values():
+            needed.update(x.base for x in found if isinstance(x, Layout))
     for node in reversed(graph.nodes):
         if node not in fuser.groups and (node in needed or node.op in EFFECTS):
             needed.update(node.inputs())
-    kernels = {group: build_kernel(group, fuser, needed, i) for i, group in enumerate(groups)}
+    kernels = {group: build_kernel(group, needed, i) for i, group in enumerate(groups)}
     return in_order(graph, fuser, kernels, needed)
 
 

@@ -7,14 +7,15 @@ are, with whatever strides: a transposed matrix is not copied.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tinytorch.compiler.build import find_compiler
 from tinytorch.compiler.c_code import index
 from tinytorch.compiler.convolution_code import balanced, convolution_source, registers
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load, address
+from tinytorch.compiler.kernel import Kernel, Load
+from tinytorch.compiler.layout import Layouts
 
 SMALLEST = 2**18  # multiplications: with fewer, a call of the array library is as fast,
 FEWEST = 16  # and with fewer rows or columns
@@ -179,12 +180,10 @@ def product_source(kernels: Sequence[ProductKernel]) -> str:
     return source.replace('"fp-contract=fast"', '"fp-contract=fast", "O2"')
 
 
-def load_of(x: Node, dims: int, show: Callable) -> Load:
+def load_of(x: Node, dims: int, layouts: Layouts) -> Load:
     """The elements of an operand, in a product with so many dimensions."""
-    base, array = show(x)
-    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
-    start = address(array) - address(show(base)[1])
-    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+    base, offset, strides = layouts[x]
+    return Load(base, offset, (*[0] * (dims - len(strides)), *strides))
 
 
 def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
@@ -217,11 +216,11 @@ def arranged(node: Node, loads: tuple[Load, Load], turned: bool) -> tuple:
     return copied, a, b, c
 
 
-def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | None:
+def product_kernel(node: Node, name: str, layouts: Layouts) -> ProductKernel | None:
     """The kernel of a node of the graph; None where it is to stay a call of the array library.
 
     Args:
-        show: gives the node whose memory a view shows, and its layout there (see fuse.py).
+        layouts: where the elements of the operands are (see layout.py).
     """
     if node.op != "matmul" or any(x.dtype != node.dtype for x in node.args):
         return None
@@ -231,7 +230,7 @@ def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | Non
     if count < SMALLEST or min(node.shape[-2:]) < FEWEST:
         return None
     width, count = registers(tuple(find_compiler()))
-    loads, found = tuple(load_of(x, len(node.shape), show) for x in node.args), []
+    loads, found = tuple(load_of(x, len(node.shape), layouts) for x in node.args), []
     for turned in (False, True):
         copied, rows, columns, c = arranged(node, loads, turned)
         c |= block_of(c, width // node.dtype.itemsize, count)

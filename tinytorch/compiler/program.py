@@ -19,16 +19,16 @@ from tinytorch.compiler.convolution_code import (
     convolution_source,
 )
 from tinytorch.compiler.cuda_code import cuda_source, launch_of
-from tinytorch.compiler.fuse import Fuser, fuse
+from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
     EFFECTS,
     VIEWS,
     CheckFailed,
     Graph,
     Node,
-    perform,
 )
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.layout import Layouts, row_strides
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
 from tinytorch.compiler.product_code import ProductKernel, product_kernel, product_source
@@ -46,23 +46,23 @@ class Writer:
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
+        layouts: where the elements of each value are, if its base has its own in a row.
+        rows: the bases that have them in a row in each run.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
         released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
+        self.layouts, self.rows = layouts, set()
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
@@ -77,19 +77,20 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
+            if node.args[0].flags.c_contiguous:
+                self.rows.add(node)
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        self.rows.add(node)
+        size = math.prod(node.shape) * node.dtype.itemsize
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
         if node in self.lives.escaping:
             name = f"o{self.number[node]}"
             self.start.append(f"{name} = empty({kind})")
         else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            name, buffer = f"v{self.number[node]}", self.memory.take(size)
             self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
             self.released[self.lives.last[node]].append(buffer)
         self.names[node] = name
@@ -133,12 +134,13 @@ class Writer:
         return f"{self.temporary(node)} = {text}"
 
     def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+        shown, text = node.args[0], self.text.expression(node)
+        known = self.layouts[shown].base in self.rows
+        copied = node.op == "reshape" and self.layouts[node].base is node
+        stays = node.op != "reshape" or (known and not copied)
+        if known and copied:
+            self.rows.add(node)
+        if self.names[shown][0] not in "vc" or not stays:  # a reshape may have to copy
             return f"{self.temporary(node)} = {text}"
         self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{self.names[node]} = {text}", 0))
@@ -148,7 +150,8 @@ class Writer:
         target, value, (*views, (_, (key,))) = node.args
         before = self.name_of(target)
         if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
+            self.names[node] = before
+            self.rows.add(node)
         else:
             self.lines.append(f"copyto({self.result(node)}, {before})")
         part = self.names[node]
@@ -178,8 +181,8 @@ class Writer:
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
+        name, (base, _, strides) = self.name_of(node), self.layouts[node]
+        known = base in self.rows and strides == row_strides(node.shape)
         return name if known else f"contiguous({name})"
 
     def output(self, number: int, node: Node) -> str:
@@ -304,7 +307,9 @@ class Program:
 
     count = itertools.count()
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(
+        self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int], layouts: Layouts
+    ):
         self.schedule, self.xp, self.idle = list(steps), xp, []
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
         self.c_source = ""
@@ -312,7 +317,7 @@ class Program:
             found = compiled_c(kernels) if xp is np else compiled_cuda(xp, kernels)
             self.c_source, functions = found
             self.names |= functions
-        writer = Writer(graph, steps, xp, shared)
+        writer = Writer(graph, steps, xp, shared, layouts)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
@@ -383,16 +388,18 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
 IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
 
 
-def in_c(graph: Graph, steps: Sequence[Node | Kernel], products: bool) -> list[Node | Kernel]:
+def in_c(
+    graph: Graph, steps: Sequence[Node | Kernel], products: bool, layouts: Layouts
+) -> list[Node | Kernel]:
     """The steps with generated C in place of convolutions and, where asked for, of products, and
     without the views that only these have used."""
-    show, found = Fuser(graph).show, []
+    found: list[Node | Kernel] = []
     for i, step in enumerate(steps):
         kernel = None
         if isinstance(step, Node):
             kernel = convolution_kernel(step, f"convolution{i}")
             if kernel is None and products:
-                kernel = product_kernel(step, f"product{i}", show)
+                kernel = product_kernel(step, f"product{i}", layouts)
         found.append(kernel or step)
     kept, read = [], set(graph.outputs)
     for step in reversed(found):
@@ -422,7 +429,8 @@ def compile_graph(
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    layouts = Layouts()
+    steps = graph.nodes if backend == "numpy" else fuse(graph, layouts)
     if backend == "c":
-        steps = in_c(graph, steps, products)
-    return Program(graph, soon(steps), xp, shared)
+        steps = in_c(graph, steps, products, layouts)
+    return Program(graph, soon(steps), xp, shared, layouts)

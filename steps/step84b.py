@@ -2,7 +2,7 @@
 
 How can a block be computed again, if its input is data? The checkpoint of step 60c is one node. If
 no input requires a gradient, it is not recorded, and the parameters of the first block learn
-nothing, without an error. And there is no second derivative.
+nothing, without an error.
 
 The nodes of a graph are small. What is large are the arrays that they have saved (step 84a). So
 keep the graph as it is, and drop only these:
@@ -15,13 +15,12 @@ the n-th old one needs. Each old node has a Dropped in the place of its saved va
 access computes the segment, and hands out the values to all.
 
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
-late, by Python's garbage collector. So the segment has weak references to them. These also tell
-which nodes still live: values that a node has used go with it.
+late, by Python's garbage collector. So the segment has weak references to them.
 
 PyTorch: use_reentrant=False asks for this form, and is recommended; True for the node of step 60c.
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: print a line in `block`. How often is it printed?
+Try: print a line in Segment.recompute. How often is it printed, and when?
 """
 
 import weakref
@@ -30,7 +29,6 @@ import tinytorch.ops.sampling  # noqa: F401 (so that the layers can draw their w
 from tinytorch.autograd.backward import backward, grad  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
-from tinytorch.core.tensor import tensor
 from tinytorch.core.version import next_sequence_nr
 from tinytorch.nn.modules.activation import GELU, Tanh
 from tinytorch.nn.modules.container import Sequential
@@ -82,9 +80,6 @@ class Dropped:
 
     def __getitem__(self, number):  # for one that says ctx.saved[0]
         return self.values()[number]
-
-    def __len__(self):  # create_graph=True takes the values one by one
-        return len(self.values())
 
 
 class Segment:
@@ -149,14 +144,3 @@ if __name__ == "__main__":
     pairs = zip(*(grad(loss, parameters) for loss in losses), strict=True)
     print("the same gradients, of the first block too:", all(equal(a, b) for a, b in pairs))
     # -> the same gradients, of the first block too: True
-
-    # A derivative, and its derivative.
-    def block(a, b):
-        return (a * b).tanh() * a
-
-    a, b = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
-    for y in (block(a, b), checkpoint(block, a, b, use_reentrant=False)):
-        (slope,) = grad(y, a, create_graph=True)
-        print(f"{slope.item():.4f}, then {grad(slope, b)[0].item():.4f}")
-    # -> 1.1816, then 0.1001
-    # -> 1.1816, then 0.1001

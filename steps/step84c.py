@@ -14,11 +14,10 @@ To copy states takes time. A function that draws nothing needs none: preserve_rn
 The trap is a generator that does not exist yet, since nothing was drawn: it has no state to keep.
 generator_for makes it.
 
-Arguments and parameters must not change between the two runs either. The finished form compares the
-times of the last writes (step 66b), and raises the error of that step.
-
 Changed: Segment, checkpoint.
 Try: leave out fork_rng(). Which line of the demo tells?
+
+In depth: checkpoint01 to checkpoint09.
 """
 
 import weakref
@@ -78,9 +77,6 @@ class Dropped:
 
     def __getitem__(self, number):  # for one that says ctx.saved[0]
         return self.values()[number]
-
-    def __len__(self):  # create_graph=True takes the values one by one
-        return len(self.values())
 
 
 class Segment:

@@ -1,9 +1,8 @@
 """Step 85d: An overflow skips a step, and the scale adapts
 
-Which scale is best? The largest with which nothing overflows, so that as little as possible is
-lost. But that changes while the network learns. Too small, and gradients become 0. Too large, and
-they become inf; inf - inf is nan, and a weight that is nan once stays nan. The demo makes one such
-step.
+Which scale is best? The largest with which nothing overflows. But that changes while the network
+learns. Too small, and gradients become 0. Too large, and they become inf; inf - inf is nan, and a
+weight that is nan once stays nan. The demo makes one such step.
 
 An overflow can always be seen: inf and nan go along all the way to the weights' gradients, and no
 division removes them. So unscale_ looks, and step decides:
@@ -11,9 +10,8 @@ division removes them. So unscale_ looks, and step decides:
     a gradient is inf or nan      no step, and S = S / 2
     all are finite                the step; after growth_interval of them in a row, S = S * 2
 
-The scale begins too large, comes down by a few skipped steps, which leave the loss as it is, and
-tries a larger one now and then. update() changes the scale, once at the end of an iteration, since
-several optimizers may share a scaler.
+The scale begins too large, comes down by a few skipped steps, and tries a larger one now and then.
+update() changes it, once at the end of an iteration, since several optimizers may share a scaler.
 
 To clip gradients, call unscale_ first. _found_inf notes for which optimizer that was done, and step
 does not divide again.
@@ -104,7 +102,7 @@ if __name__ == "__main__":
 
     optimizer = SGD([weight], 0.1)
     scaler = GradScaler("cpu", 2.0**17, growth_interval=4)
-    for number in range(10):
+    for number in range(8):
         loss = scaled_backward(weight, scaler)
         scaler.step(optimizer)
         scaler.update()
@@ -117,5 +115,3 @@ if __name__ == "__main__":
         # ->  5  loss 1.86  scale 16384
         # ->  6  loss 1.16  scale 32768
         # ->  7  loss 0.77  scale 32768
-        # ->  8  loss 0.52  scale 32768
-        # ->  9  loss 0.37  scale 32768

@@ -308,7 +308,6 @@ TWINS = [
     Twin("84c", "Segment.recompute", "generator.set_state(position)", "pass"),
     Twin("84c", "Segment.recompute", "fork_rng(), ", ""),
     Twin("84c", "checkpoint", "args, preserve_rng_state)", "args, True)"),
-    Twin("84d", "checkpoint_sequential", "functions[last:]", "functions[:last]"),
     Twin("85a", "autocast.call", "in LOWER", "not in LOWER"),
     Twin("85a", "autocast.as_type", "or x.dtype is float64", ""),
     Twin("85b", "autocast.call", "x, float32", "x, self.dtype"),

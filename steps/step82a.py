@@ -107,9 +107,8 @@ if __name__ == "__main__":
             print("launched:", grid, block)  # -> launched: (2,) (4,)
             *arrays, n = args
             in_c = [ctypes.c_void_p(x.ctypes.data) for x in arrays]
-            names = "blockDim", "blockIdx", "threadIdx"
-            size, i, j = (ctypes.c_uint.in_dll(self.library, name) for name in names)
-            (size.value,) = block
+            i, j = (ctypes.c_uint.in_dll(self.library, s) for s in ("blockIdx", "threadIdx"))
+            ctypes.c_uint.in_dll(self.library, "blockDim").value = block[0]
             for i.value in range(*grid):
                 for j.value in range(*block):
                     self.function(*in_c, ctypes.c_longlong(n))

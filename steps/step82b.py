@@ -67,9 +67,8 @@ if __name__ == "__main__":
         stream.synchronize()
         return round(Stream.now - begin, 1)
 
-    print("ms of 100 steps, the loss printed in each:", train(100, 1))
-    # -> ms of 100 steps, the loss printed in each: 101.0
-    print("the loss printed once:", train(100, 100))  # -> the loss printed once: 52.0
+    print("ms of 100 steps, the loss printed in each, or once:", train(100, 1), train(100, 100))
+    # -> ms of 100 steps, the loss printed in each, or once: 101.0 52.0
 
     def copies(steps, compute, copy):
         """ms for all steps: each batch is copied in 1 ms and computed in 1 ms."""
@@ -81,6 +80,6 @@ if __name__ == "__main__":
         compute.synchronize()
         return round(Stream.now - begin, 1)
 
-    print("ms of 100 batches, one stream:", copies(100, stream, stream))
-    # -> ms of 100 batches, one stream: 200.0
-    print("two streams:", copies(100, stream, Stream()))  # -> two streams: 101.0
+    one, two = copies(100, stream, stream), copies(100, stream, Stream())
+    print("ms of 100 batches, one stream, or two:", one, two)
+    # -> ms of 100 batches, one stream, or two: 200.0 101.0

@@ -186,8 +186,7 @@ def lanes(pointers, mask):
     addresses, mask = np.broadcast_arrays(pointers.address, mask)
     for i, (index, address) in enumerate(np.ndenumerate(addresses)):
         if mask[index]:
-            size = Dim3(addresses.size)
-            Thread.running = Thread(Dim3(i), program.blockIdx, size, program.gridDim, None)
+            Thread.running = Thread(Dim3(i), program.blockIdx, Dim3(addresses.size), None, None)
             Thread.running.accesses = program.accesses - 1  # note() counts this access
             yield index, int(address)
     Thread.running = program

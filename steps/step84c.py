@@ -113,11 +113,7 @@ class Segment:
 
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
-    """function(*args), of which only the arguments and the result are kept for backward.
-
-    preserve_rng_state: draw the same random numbers when it is computed again.
-    use_reentrant: True in PyTorch means a single node, which is not built here.
-    """
+    """function(*args), of which only the arguments and the result are kept for backward."""
     segment = Segment(function, args, preserve_rng_state)
     output = function(*args)
     segment.drop(output)

@@ -54,14 +54,8 @@ class autocast(FunctionMode):
 
     def as_type(self, x, dtype):
         """x in this type, if it is a tensor that may be cast; other values as they are."""
-        if (
-            not isinstance(x, Tensor)
-            or not x.is_floating_point()
-            or x.dtype is float64
-            or x.device.type != self.device_type
-        ):
-            return x
-        return cast(x, dtype)
+        number = isinstance(x, Tensor) and x.is_floating_point() and x.dtype is not float64
+        return cast(x, dtype) if number and x.device.type == self.device_type else x
 
 
 if __name__ == "__main__":

@@ -37,8 +37,7 @@ from tinytorch.optim.sgd import SGD
 
 
 class GradScaler:
-    """Multiplies the loss by a scale, and divides the gradients by it. A step whose gradients are
-    not finite is skipped, and the scale becomes smaller."""
+    """Multiplies the loss by a scale that adapts, and divides the gradients by it."""
 
     def __init__(self, device="cuda", init_scale=2.0**16, growth_interval=2000):
         self._scale = init_scale
@@ -50,8 +49,7 @@ class GradScaler:
         return outputs * self._scale
 
     def unscale_(self, optimizer):
-        """Divide the gradients, and look whether all are finite. step() does it by itself; call it
-        before in order to clip them."""
+        """Divide the gradients, and look whether all are finite."""
         found_inf = False
         with no_grad():
             for p in (p for group in optimizer.param_groups for p in group["params"]):

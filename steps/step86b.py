@@ -23,7 +23,7 @@ The trap is a cache: arrays that fit into it are not read from memory, and lie a
 PyTorch: no such mode; NVIDIA's Nsight Compute draws this picture for each kernel of a GPU.
 
 New: RooflineMode, machine_limits, picture.
-Try: (2, 4, 8) in place of (1, 16, 256) examples. Which batches are bound by memory?
+Try: 2, 4 and 8 examples in place of 1, 16 and 256. Which batches are bound by memory?
 """
 
 import time
@@ -114,16 +114,13 @@ if __name__ == "__main__":
     print(f"{peak / 1e9:.0f} GFLOP and {bandwidth / 1e9:.0f} GB a second")
     # -> ... GFLOP and ... GB a second
 
-    x, layer = randn(1 << 23), Linear(4096, 4096)
-    one, few, many = (randn(n, 4096) for n in (1, 16, 256))
-    programs = (
-        ("A relu(x)", relu, x),
-        ("B layer, 1 example", layer, one),
-        ("C layer, 16 examples", layer, few),
-        ("D layer, 256 examples", layer, many),
-    )
-    points = {}
-    for name, function, data in programs:
+    layer, points = Linear(4096, 4096), {}
+    for name, function, data in (
+        ("A relu(x)", relu, randn(1 << 23)),
+        ("B layer, 1 example", layer, randn(1, 4096)),
+        ("C layer, 16 examples", layer, randn(16, 4096)),
+        ("D layer, 256 examples", layer, randn(256, 4096)),
+    ):
         with RooflineMode() as mode:
             for _ in range(3):
                 function(data)

@@ -7,9 +7,8 @@ Does it matter which thread takes which element? For the numbers no, for the mem
     stride    thread 0 takes 0, 32, 64, ...;     thread 1 takes 1, 33, 65, ...
 
 A GPU runs 32 threads of a block together, a warp, and fetches memory in sectors of 32 bytes, which
-are 8 floats. With chunks, what the 32 threads want in one turn lies 32 floats apart: 32 sectors,
-and of each only 4 bytes are used. With the stride they want neighbours: 4 sectors, used whole. Such
-access is called coalesced.
+are 8 floats. With chunks, what the 32 threads want in one turn lies 32 floats apart: 32 sectors.
+With the stride they want neighbours: 4 sectors, used whole. Such access is called coalesced.
 
 The simulator counts it. Each thread numbers its accesses; number k of all threads of a warp, in one
 launch, is one request, and its sectors are counted once.

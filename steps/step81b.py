@@ -14,7 +14,7 @@ once and writes y once, 512. A block takes a row, and keeps it in shared memory 
 Every thread needs the maximum and the sum of the row. Each finds those of its own columns, puts
 them into shared memory, and after a barrier combines them all. (Step 80e does it in fewer turns.)
 
-(The maximum is there against overflow, as in step 39a: the demo has logits of 1,000.)
+(The maximum is there against overflow, as in step 39a.)
 
 The trap is the barrier between reading the maxima and writing the sums to the same places.
 

@@ -1,8 +1,7 @@
 """Step 81c: Philox: random number i as a function of i
 
-How do a million threads draw random numbers? Most generators keep a state, and each draw changes
-it. If all threads share one state, that is the race of step 80f, and many get the same number. If
-each has its own, a million states have to be kept.
+How do a million threads draw random numbers? Most generators keep a state that each draw changes.
+If all threads share it, that is the race of step 80f. If not, a million states have to be kept.
 
 A counter-based generator keeps nothing: random number i is a function of i that scrambles its bits.
 Any thread computes its own number, at any time. Philox does ten rounds of this with four words of

@@ -1,7 +1,6 @@
 """Step 82d: Block programs with masks
 
-Can a kernel be written without threads? Most lines of step 81b's softmax share out work: which
-thread takes which column, what goes where, when to wait.
+Can a kernel be written without threads? Most lines of step 81b's softmax share out work.
 
 A block program is written for the block as a whole. It computes with small arrays, and a compiler
 shares them out among the threads and sets the barriers. The launch starts a grid of programs:

@@ -3,8 +3,8 @@
 Can all this read digits? The package trains a network on 1,500 scanned digits: 64 pixels, 32 hidden
 units, 10 digits. Then it reads others on the simulated GPU, by kernels of our own alone.
 
-With a kernel for each function there would be six launches. A block has its rows of the result at
-hand, so what follows on the same rows can be done before anything is written:
+With a kernel for each function there would be six launches. But a block has its rows at hand, so
+what follows on the same rows can be done before anything is written:
 
     product, bias, ReLU        ->  linear_relu         x W^T + b, ReLU       writes h
     product, bias, softmax     ->  linear_softmax      h W^T + b, softmax    writes p
@@ -13,8 +13,8 @@ This is fusion, the main thing that a compiler for GPUs does. The demo counts th
 four results that the six kernels write and read again. A whole W fits into one tile here; a larger
 one takes the loop of step 81a.
 
-The trap is the mask after the product. The tile has 16 columns for 10 digits. Masked weights are 0,
-so six logits that do not exist would be 0 as well, and take part in the softmax. They become -inf.
+The trap is the mask after the product. The tile has 16 columns for 10 digits: six logits that do
+not exist would be 0, and take part in the softmax. They become -inf.
 
 What you have now: kernels, from one thread to a fused network, and a count of what they cost. What
 PyTorch has and you have not: a GPU under them, and thousands of tuned kernels.

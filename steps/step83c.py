@@ -10,8 +10,7 @@ and the gradients stay arrays:
 
     call_node(step, node, grad, as_tensors)       step(node, grad, as_tensors) does the work
 
-Each node is an event. Its name is that of a printed grad_fn: ConvolutionBackward0 is what the
-convolution costs in backward.
+Each node is an event, with the name of a printed grad_fn: ConvolutionBackward0.
 
 No row of the demo has more than about a quarter of the time, and that limits what can be gained
 there. If a part with the share p becomes s times as fast, the whole becomes 1 / (1 - p + p / s)

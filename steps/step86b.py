@@ -3,14 +3,14 @@
 A large product runs at 100 billion FLOPs a second here, a ReLU at four billion. Is the ReLU badly
 written? No. It does one operation for 8 bytes that it reads and writes, and waits for the memory.
 
-How many FLOPs an operation does for each byte that it moves is its arithmetic intensity. A machine
-has two limits, the FLOPs of a second (peak) and the bytes of a second (bandwidth). So at best
+The FLOPs for each byte that is moved are an operation's arithmetic intensity. A machine has two
+limits, the FLOPs of a second (peak) and the bytes of a second (bandwidth). So at best
 
     FLOPs a second = min(peak, intensity * bandwidth)
 
 Over the intensity this is a roof: a slope where memory is the limit, flat where arithmetic is. An
-operation under the slope gets faster if it moves fewer bytes: in halves (step 85a), or together
-with its neighbours, so that what lies between is never written (stage 17).
+operation under the slope gets faster if it moves fewer bytes: in halves (step 85a), or fused with
+its neighbours (step 82e).
 
 The same layer can be on either side. Its 64 MB of weights, read for one example, give two FLOPs for
 four bytes. With 256 examples each weight that was read is used 256 times.

@@ -1,8 +1,8 @@
 """Step 86c: Weights of one byte, and a scale for each row
 
-A layer that gets one example waits for its weights (step 86b), so fewer bytes are more speed. Can a
-weight be one byte? An int8 holds the whole numbers from -128 to 127. Weights lie between -1 and 1:
-rounded, all would be 0. What is missing is a unit:
+A layer that gets one example waits for its weights (step 86b). Can a weight be one byte? An int8
+holds the whole numbers from -128 to 127. Weights lie between -1 and 1: rounded, all would be 0.
+What is missing is a unit:
 
     scale = largest |w| / 127        q = round(w / scale), an int8        w is nearly q * scale
 

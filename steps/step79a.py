@@ -1,26 +1,22 @@
 """Step 79a: A GPU is another array library
 
 What has to change in a network so that it runs on a GPU? No operation: since step 63b each takes
-the functions of its array library, ctx.xp, from the device of its arrays. And CuPy is a library
-with NumPy's functions under NumPy's names, for arrays in the memory of an NVIDIA GPU. It only has
-to be registered: the module, the class of its arrays, the two copies, there and back, and
-index_of, which tells on which of several GPUs an array lies.
+the functions of its array library, ctx.xp, from the device of its arrays. CuPy is a library with
+NumPy's functions under NumPy's names, for arrays in the memory of an NVIDIA GPU. It only has to be
+registered: the module, the class of its arrays, the two copies, there and back, and index_of, which
+tells on which of several GPUs an array lies. (Backend is that of step 63a, finished.)
 
-A GPU is a second computer with memory of its own, which its processors read at terabytes per
-second; the bus to the CPU's memory is some fifty times slower. No operation crosses it by itself: x
-+ y of two devices is an error. x.to("cuda") copies, and so do tolist() and print, back. A training
-step should copy its batch over, or nothing, and at most one number back.
+A GPU has memory of its own. The bus to the CPU's memory is some fifty times slower than that
+memory, and no operation crosses it by itself: x + y of two devices is an error. x.to("cuda")
+copies, and so do tolist() and print, back. A training step should copy its batch over, or nothing:
 
     parameters, once  ->  GPU: forward, backward, update  ->  loss.item(), now and then
 
 The trap: CuPy can be installed where there is no GPU. `import cupy` succeeds, with a warning, and
-the first array fails. So one asks cupy.cuda.is_available(), and not whether the import works.
+the first array fails. So ask cupy.cuda.is_available().
 
 Without a GPU the demo simulates one: arrays of a class of their own, made by NumPy's functions, and
-a count of what crosses the bus.
-
-Device and Backend are those of step 63a, finished: they also know several GPUs, and copies that go
-on while the CPU works.
+a list of what crosses the bus.
 
 New: load_cupy, register.
 Try: print w.tolist() in each step. What crosses the bus then?
@@ -72,8 +68,6 @@ if __name__ == "__main__":
         device = types.SimpleNamespace(id=0)
 
     class SimulatedCupy:
-        """NumPy's functions. Given arrays of the simulated GPU, they return such arrays."""
-
         ndarray, bus = Simulated, []  # bus: the bytes of each copy
 
         def array(self, array):
@@ -102,7 +96,7 @@ if __name__ == "__main__":
             with no_grad():
                 w -= 0.2 * w.grad
             w.grad = None
-        # The copy of 8 bytes is w.tolist(), two float32.
-        print(w.device, [round(v, 4) for v in w.tolist()], "over the bus:", cupy.bus)
+        result = [round(v, 4) for v in w.tolist()]  # a copy of two float32
+        print(w.device, result, "over the bus:", cupy.bus)
         # -> cpu [3.0, 2.0] over the bus: []
         # -> cuda:0 [3.0, 2.0] over the bus: [8]

@@ -2,7 +2,7 @@
 
 How can a function do one thing for NumPy's arrays and another for a GPU's? Each function of CuPy
 starts a program on the GPU, a kernel. (x * x).sum() starts two: the first writes a whole array to
-memory, and the second reads it again. On a GPU one kernel could do both.
+memory, and the second reads it again. One kernel could do both.
 
 `if isinstance(x, cupy.ndarray)` at the beginning would do. But then each such function imports
 CuPy, and a new library changes all of them. Python has a table for this: functools.singledispatch
@@ -14,8 +14,7 @@ makes a function look up the class of its first argument.
     @on_cuda(sum_of_squares)
     def sum_of_squares_on_cuda(x): ...    for the arrays of `cuda`, where such are registered
 
-The generic body stays. The other must agree with it, and may leave rare cases to it:
-sum_of_squares.dispatch(object) is the generic body.
+The generic body stays, and both must agree: sum_of_squares.dispatch(object) is the generic one.
 
 The trap is the first argument. It alone decides: an array in second place, or in a list, never
 reaches the other body, and there is no error.

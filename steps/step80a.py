@@ -1,8 +1,7 @@
 """Step 80a: Thread, block, grid
 
-Who does turn 7 of a loop, if there are thousands of processors, as on a GPU? A loop cannot be
-handed out: it fixes an order. To add 1 to each of 12 numbers it takes 12 turns, one after the
-other, though no number depends on another.
+Who does turn 7 of a loop, if there are thousands of processors, as on a GPU? To add 1 to each of 12
+numbers a loop takes 12 turns, one after the other, though no number depends on another.
 
 So you do not write the loop. You write what happens to one element, a function called a kernel, and
 say how many threads are to run it. A thread is one run of the kernel. Threads come in blocks of one
@@ -16,7 +15,7 @@ No thread is passed its element. It works out from its place which one it has.
 
 The trap: there is no order. A kernel that is right only if thread 3 has run before thread 4 is
 wrong. `launch` simulates a GPU in plain Python, and runs the threads in an order shuffled from a
-seed: a result that changes with the seed shows the mistake. What a simulation cannot show is speed.
+seed: a result that changes with the seed shows the mistake. It cannot show speed.
 
 CUDA writes kernel<<<grid, block>>>(...). PyTorch's operations on a GPU end in such launches.
 

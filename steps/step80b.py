@@ -3,9 +3,9 @@
 What do the spare threads do? 10 numbers in blocks of 4 need 3 blocks, which are 12 threads. The
 last two have no element, and they run the kernel like all others.
 
-In step 80a the numbers were a Python list, which would raise an IndexError. A GPU has no lists. Its
-memory is one long row of words, and an array is an address in it, a pointer: data[i] means "the
-word i places behind data". Where the array ends, the next one begins:
+A Python list would raise an IndexError. A GPU has no lists. Its memory is one long row of words,
+and an array is an address in it, a pointer: data[i] means "the word i places behind data". Where
+the array ends, the next one begins:
 
     words      0 10 20 ... 90 | 7 7 7        data[10] and data[11] are the first two sevens
                data           | neighbour

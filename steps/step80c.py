@@ -6,17 +6,15 @@ Does it matter which thread takes which element? For the numbers no, for the mem
     chunk     thread 0 takes 0, 1, 2, ..., 31;   thread 1 takes 32, 33, ...
     stride    thread 0 takes 0, 32, 64, ...;     thread 1 takes 1, 33, 65, ...
 
-A GPU runs 32 threads of a block together, a warp, and it fetches memory in sectors of 32 bytes,
-which are 8 floats. With chunks, what the 32 threads want in one turn lies 32 floats apart: 32
-sectors, of which 4 bytes each are used. With the stride they want neighbours: 4 sectors, used
-whole. Such access is called coalesced.
+A GPU runs 32 threads of a block together, a warp, and fetches memory in sectors of 32 bytes, which
+are 8 floats. With chunks, what the 32 threads want in one turn lies 32 floats apart: 32 sectors.
+With the stride they want neighbours: 4 sectors, used whole. Such access is called coalesced.
 
-The simulator counts it by itself. Each thread numbers its accesses; number k of all threads of a
-warp, in one launch, is one request, and its sectors are counted once. (That is right as long as all
-threads of the warp go the same way. What a cache saves is not counted.)
+The simulator counts it. Each thread numbers its accesses; number k of all threads of a warp, in one
+launch, is one request, and its sectors are counted once.
 
-The stride of the loop is the number of all threads, gridDim * blockDim, a grid-stride loop. A grid
-of any size does an array of any size, and the end of the range is the mask.
+The stride is the number of all threads, gridDim * blockDim. So a grid of any size does an array of
+any size, and the end of the range is the mask.
 
 The trap: on a CPU chunks are right, since each core has a cache of its own.
 

@@ -1,7 +1,6 @@
 """Step 80e: Shared memory and barriers
 
-How can threads work together? Each has done its own element so far, and a sum belongs to none of
-them. One thread that adds 8 numbers takes 7 turns, while the others wait.
+How can threads work together? One thread that adds 8 numbers takes 7 turns, while the others wait.
 
 Each block has a small fast memory of its own, shared memory. The threads put their numbers there,
 and half of them add the other half, again and again:
@@ -15,13 +14,10 @@ A thread must not add a number that is not there yet. A barrier holds every thre
 until all have come to it. Here it is a `yield`: launch lets each run go on to its next yield, and
 then begins a new round, in a new order. CUDA writes __syncthreads().
 
-Without the barrier the sum depends on the order, and is right for no seed in the demo. (Blocks do
-not wait for each other: a second launch would add their sums. Here they run one after the other; on
-a GPU many run side by side.)
+Blocks do not wait for each other. launch runs them one after the other, in a shuffled order.
 
-The trap: every thread of the block has to come to the barrier. If some go around it, the result is
-undefined, or the block hangs. So spare threads come along, and the mask of step 80b stands at each
-access.
+The trap: every thread of the block has to come to the barrier, or the block hangs. So spare threads
+come along, and the mask of step 80b stands at each access.
 
 New: stops. Changed: launch (shared, CUDA's third number of a launch), Thread.shared.
 Try: `if barrier and half == 4`: a barrier in the first turn only.

@@ -1,22 +1,19 @@
 """Step 80f: Races
 
-32 threads count by total[0] = total[0] + 1, twice each. How far do they count? Our simulator says
-64, with every seed, because it lets a thread read and write before the next one begins. On a GPU
-that line is three actions, read, add, write, and all threads may read before any of them has
-written. Then they count to 2.
+32 threads count by total[0] = total[0] + 1, twice each. Our simulator says 64, with every seed,
+because it lets a thread read and write before the next one begins. On a GPU that line is three
+actions, read, add, write, and all may read before any has written. Then they count to 2.
 
-This is a race: threads use one place, one of them writes, and nothing fixes their order. Often the
-result is right. So a simulator that is always right hides the mistake. Ours changes:
+This is a race: threads use one place, one of them writes, and nothing fixes their order. A
+simulator that is always right hides it. Ours changes:
 
     a write is under way for a while, and arrives before the next barrier
     until then its own thread sees the new value, and the others see the old one
 
-How many writes arrive at each access is drawn from the seed. Now the count changes with the seed,
-and none of the three in the demo is 64.
+How many writes arrive at each access is drawn from the seed, and so the count changes with it.
 
-An atomic addition reads, adds and writes in one piece; threads that add to one place then take
-turns, which is slow. So the threads of a block rather add up as in step 80e, and only the sum of a
-block is added atomically.
+An atomic addition reads, adds and writes in one piece. Threads that add to one place then take
+turns, which is slow; so a block adds up as in step 80e, and only its sum is added atomically.
 
 The trap: atomic additions happen in the order in which the threads come. For floats (a + b) + c is
 not a + (b + c), so the last digits of a sum change from run to run.

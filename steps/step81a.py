@@ -1,26 +1,25 @@
 """Step 81a: A product in tiles
 
-Why is a matrix product slow when every thread is busy? A GPU does dozens of multiplications in the
-time in which it fetches one number. Each element of C = A B needs 2 k numbers, a row of A and a
-column of B; if each of m n threads fetches its own, that is 2 k m n reads. For two matrices of 16
-by 16, which hold 512 numbers, the demo counts 8,192.
+A GPU does dozens of multiplications in the time in which it fetches one number. Each element of C =
+A B needs 2 k numbers, a row of A and a column of B; if each of m n threads fetches its own, that is
+2 k m n reads. For two matrices of 16 by 16, which hold 512 numbers, the demo counts 8,192.
 
 A block of 8 x 8 threads needs 8 rows and 8 columns, each number in 8 of its threads. So it brings a
-tile of 8 x 8 of each factor into shared memory, each thread one number of each, and all add what
-the two tiles give. Then the next two tiles, to the end of the row:
+tile of 8 x 8 of each factor into shared memory, one number of each a thread, and all threads add
+what the two tiles give. Then the next two tiles, to the end of the row:
 
              b  . 1            C = (tile 1 of a) (tile 1 of b) + (tile 2 of a) (tile 2 of b)
                 . 2
        a        . .            each number that is fetched is used 8 times: 1,024 reads
        1 2      . C
 
-Two barriers keep it right: none reads before all have written, and none writes the next tile before
-all have read this one. The second is the one that is forgotten.
+The trap is the second barrier, which is the one that is forgotten: none reads before all have
+written, and none writes the next tile before all have read this one.
 
-The trap is the border. A thread without an element comes along, since it fetches for the others
-(step 80e). Where a tile reaches past a matrix it holds zeros, which add nothing.
+A thread at the border that has no element still fetches for the others. Where a tile reaches past a
+matrix it holds zeros, which add nothing.
 
-PyTorch calls NVIDIA's library cuBLAS, which goes on with tiles of tiles.
+PyTorch calls NVIDIA's library cuBLAS.
 
 New: matmul_naive, matmul_tiled.
 Try: take the second yield out of matmul_tiled.

@@ -7,14 +7,14 @@ functions, and each is a kernel that reads its operands from memory and writes a
     reads           1             1            1             1            1
     writes                        1            1                          1
 
-That is 8 times the matrix. For 4 rows of 64 it makes 8 * 256 accesses, and m and s are written 4
-times each and read 256 times each: 2,568 in all. One kernel reads x once and writes y once, 512. A
-block takes a row, brings it into shared memory, and keeps it there until y is done.
+That is 8 times the matrix. For 4 rows of 64 it makes 8 * 256 accesses. m and s are 4 numbers each,
+written once, and read by each of 256 threads: 2 * (4 + 256) more, 2,568 in all. One kernel reads x
+once and writes y once, 512. A block takes a row, and keeps it in shared memory until y is done.
 
 Every thread needs the maximum and the sum of the row. Each finds those of its own columns, puts
 them into shared memory, and after a barrier combines them all. (Step 80e does it in fewer turns.)
 
-(The maximum is there against overflow, as in step 39a: the demo has logits of 1,000.)
+(The maximum is there against overflow, as in step 39a.)
 
 The trap is the barrier between reading the maxima and writing the sums to the same places.
 

@@ -1,28 +1,25 @@
 """Step 81c: Philox: random number i as a function of i
 
-How do a million threads draw random numbers? Most generators are a chain: a state, from which each
-number makes the next one. If all threads share the state, that is the race of step 80f, and many
-get the same number. If they took turns, they would not be parallel. If each began a chain of its
-own, a million states would have to be kept.
+How do a million threads draw random numbers? Most generators keep a state that each draw changes.
+If all threads share it, that is the race of step 80f. If not, a million states have to be kept.
 
-A counter-based generator has no chain: random number i is a function of i that scrambles its bits.
+A counter-based generator keeps nothing: random number i is a function of i that scrambles its bits.
 Any thread computes its own number, at any time. Philox does ten rounds of this with four words of
-32 bits, a to d:
+32 bits, a to d, which begin with the counter i:
 
     p = a * 0xD2511F53,  q = c * 0xCD9E8D57           products of 64 bits
     a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
 
-The lower half of a product with an odd number can be undone: nothing is lost. In the upper half
-each bit depends on all the bits below. So the halves change places. The seed is the first key, and
-after each round a constant is added to both keys.
+In the upper half of a product each bit depends on all the bits below, so a change of one bit
+spreads; the lower half loses nothing. The seed is the two keys, and after each round a constant is
+added to each.
 
-The numbers can be drawn again. So dropout on a GPU need not keep its mask for backward: it keeps
-the seed and the first counter.
+The numbers can be drawn again: dropout keeps no mask for backward, but the seed and a counter.
 
 The trap: two calls must not use the same counters. PyTorch's generator on a GPU is Philox as well,
 and its state is the seed and an offset, the counters used so far.
 
-New: philox. In the demo it draws in the kernel, and for many counters at once.
+New: philox.
 Try: range(2) in place of range(10). How many bits differ from one i to the next?
 """
 

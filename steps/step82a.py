@@ -1,15 +1,10 @@
 """Step 82a: A kernel in CUDA C, and how an operation reaches it
 
 What does a GPU run? Not Python: the kernels of steps 80a to 81c were simulated. A real one is a
-text in CUDA C. __global__ marks a kernel, and threadIdx, blockIdx, blockDim and gridDim are there:
-
-    extern "C" __global__ void add(const float* a, const float* b, float* c, long long n) {
-        long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < n) c[i] = a[i] + b[i];
-    }
-
-(extern "C" keeps the name `add` as it is. long long has 64 bits: an int would overflow at 2^31.)
-NVIDIA's compiler makes a program of the text at the first launch; CuPy's RawKernel calls it.
+text in CUDA C, the `source` of the demo. __global__ marks a kernel; threadIdx, blockIdx, blockDim
+and gridDim are there; extern "C" keeps the name `add` as it is. long long has 64 bits, for an int
+would overflow at 2^31. NVIDIA's compiler makes a program of the text at the first launch; CuPy's
+RawKernel calls it.
 
 An operation reaches the kernel without an `if`, since singledispatch looks at the arrays:
 
@@ -102,23 +97,21 @@ if __name__ == "__main__":
         def __init__(self, source, name):
             places = "struct { unsigned x, y, z; } threadIdx, blockIdx, blockDim, gridDim; "
             text = places + source.replace('extern "C" __global__', "")
-            with tempfile.TemporaryDirectory() as folder:
-                command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/kernel.so"]
+            with tempfile.NamedTemporaryFile(suffix=".so") as file:
+                command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", file.name]
                 subprocess.run(command, input=text, text=True, check=True)
-                self.library = ctypes.CDLL(f"{folder}/kernel.so")
-            self.function = getattr(self.library, name)
+                self.library = ctypes.CDLL(file.name)
+            self.function = self.library[name]
 
         def __call__(self, grid, block, args):
             print("launched:", grid, block)  # -> launched: (2,) (4,)
-            in_c = [
-                ctypes.c_void_p(x.ctypes.data) if np.ndim(x) else ctypes.c_longlong(x) for x in args
-            ]
-            names = "blockDim", "blockIdx", "threadIdx"
-            size, i, j = (ctypes.c_uint.in_dll(self.library, name) for name in names)
-            (size.value,) = block
+            *arrays, n = args
+            in_c = [ctypes.c_void_p(x.ctypes.data) for x in arrays]
+            i, j = (ctypes.c_uint.in_dll(self.library, s) for s in ("blockIdx", "threadIdx"))
+            ctypes.c_uint.in_dll(self.library, "blockDim").value = block[0]
             for i.value in range(*grid):
                 for j.value in range(*block):
-                    self.function(*in_c)
+                    self.function(*in_c, ctypes.c_longlong(n))
 
     class Simulated(np.ndarray):
         device = types.SimpleNamespace(id=0)

@@ -2,10 +2,7 @@
 
 How long does a @ b take on a GPU? A stopwatch says 0.01 ms, for work of 5 ms. A launch returns
 before anything is computed. The CPU puts the kernel into a queue, called a stream, and goes on; the
-GPU works through the stream in order.
-
-So while the GPU computes, Python is at the next operations, and costs no time as long as the stream
-is not empty:
+GPU works through the stream in order. So while the GPU computes, Python is at the next operations:
 
     CPU    order | prepare the next batch | order | prepare ...
     GPU          | compute                        | compute ...
@@ -19,8 +16,8 @@ computed in the other. What needs the copy has to be told to wait: wait_stream.
 The trap: without that wait, a kernel reads a batch that is not there yet, without an error. And
 errors come late, at the line that waits next (CUDA_LAUNCH_BLOCKING=1 makes each launch wait).
 
-Stream has two clocks. Its times are invented, and show the order of things, not the speed of a GPU.
-PyTorch: torch.cuda.Stream.
+The times of Stream are invented: they show the order of things, not the speed of a GPU. PyTorch:
+torch.cuda.Stream.
 
 New: Stream.
 Try: leave out wait_stream. What does the loop with two streams claim to take, and why is it wrong?
@@ -70,9 +67,8 @@ if __name__ == "__main__":
         stream.synchronize()
         return round(Stream.now - begin, 1)
 
-    print("ms of 100 steps, the loss printed in each:", train(100, 1))
-    # -> ms of 100 steps, the loss printed in each: 101.0
-    print("the loss printed once:", train(100, 100))  # -> the loss printed once: 52.0
+    print("ms of 100 steps, the loss printed in each, or once:", train(100, 1), train(100, 100))
+    # -> ms of 100 steps, the loss printed in each, or once: 101.0 52.0
 
     def copies(steps, compute, copy):
         """ms for all steps: each batch is copied in 1 ms and computed in 1 ms."""
@@ -84,6 +80,6 @@ if __name__ == "__main__":
         compute.synchronize()
         return round(Stream.now - begin, 1)
 
-    print("ms of 100 batches, one stream:", copies(100, stream, stream))
-    # -> ms of 100 batches, one stream: 200.0
-    print("two streams:", copies(100, stream, Stream()))  # -> two streams: 101.0
+    one, two = copies(100, stream, stream), copies(100, stream, Stream())
+    print("ms of 100 batches, one stream, or two:", one, two)
+    # -> ms of 100 batches, one stream, or two: 200.0 101.0

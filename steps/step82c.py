@@ -10,21 +10,19 @@ a list for each size, and hands it out again:
     malloc(400)    is there a free piece of 400?  take it: a hit.  Else ask CUDA
     free           put it into the list of 400
 
-From the second step on every request is a hit, and a look into a dictionary. No kernel has to wait:
-in one stream, the one that gets the memory runs after the one that used it before.
+From the second step on every request is a hit. No kernel has to wait: in one stream, the one that
+gets the memory runs after the one that used it before.
 
-When is a piece free? Python calls __del__ at once when the last name is gone, as our graphs have no
-cycles.
+When is a piece free? Python calls __del__ when the last name is gone.
 
-The trap is a name that stays. A slice of ten numbers keeps a gigabyte alive. losses.append(loss)
-keeps the tensor of each step, and all that its graph has saved if there was no backward():
-`allocated` grows until the memory is full. Append loss.item().
+The trap is a name that stays. losses.append(loss) keeps the tensor of each step, and `allocated`
+grows until the memory is full. Append loss.item().
 
 PyTorch: the caching allocator, with torch.cuda.memory_allocated() and memory_reserved(). It also
 rounds sizes up and splits pieces.
 
 New: Pool, Storage.
-Try: 400 + step in place of both 400. Why is the memory full, with 6,117 bytes in use?
+Try: 400 + step in place of both numbers 400. Why is the memory full, with 6,117 bytes in use?
 In depth: streams01 to streams09.
 """
 

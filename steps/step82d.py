@@ -1,7 +1,6 @@
 """Step 82d: Block programs with masks
 
-Can a kernel be written without threads? The softmax of step 81b has over twenty lines, and most of
-them share out work: which thread takes which column, what goes where, when to wait.
+Can a kernel be written without threads? Most lines of step 81b's softmax share out work.
 
 A block program is written for the block as a whole. It computes with small arrays, and a compiler
 shares them out among the threads and sets the barriers. The launch starts a grid of programs:
@@ -19,8 +18,6 @@ accesses and 64 sectors of step 81b, in seven lines.
 
 The trap is `other`, the value where the mask is false. For a maximum it must be -inf: with 0 a row
 of negative logits would get a maximum that is not there. And tl.exp(-inf) = 0 adds nothing.
-
-In Triton, BLOCK_SIZE has to be a power of two, and is marked tl.constexpr.
 
 New: Pointer.__add__, lanes, tl, jit.
 Try: leave out `other=-math.inf`, and see which line of the demo changes.
@@ -188,9 +185,8 @@ def lanes(pointers, mask):
     addresses, mask = np.broadcast_arrays(pointers.address, mask)
     for i, (index, address) in enumerate(np.ndenumerate(addresses)):
         if mask[index]:
-            size = Dim3(addresses.size)
-            Thread.running = Thread(Dim3(i), program.blockIdx, size, program.gridDim, None)
-            Thread.running.accesses = program.accesses - 1  # the access counts itself
+            Thread.running = Thread(Dim3(i), program.blockIdx, Dim3(addresses.size), None, None)
+            Thread.running.accesses = program.accesses - 1  # note() counts this access
             yield index, int(address)
     Thread.running = program
 

@@ -3,25 +3,24 @@
 Can all this read digits? The package trains a network on 1,500 scanned digits: 64 pixels, 32 hidden
 units, 10 digits. Then it reads others on the simulated GPU, by kernels of our own alone.
 
-With a kernel for each function there would be six launches: product, bias, ReLU, product, bias,
-softmax; between them each result is written and read again. A block has its rows of the result at
-hand, so what follows on the same rows can be done before anything is written:
+With a kernel for each function there would be six launches. But a block has its rows at hand, so
+what follows on the same rows can be done before anything is written:
 
-    linear_relu        x W^T + b, then ReLU       writes h
-    linear_softmax     h W^T + b, then softmax    writes p
+    product, bias, ReLU        ->  linear_relu         x W^T + b, ReLU       writes h
+    product, bias, softmax     ->  linear_softmax      h W^T + b, softmax    writes p
 
 This is fusion, the main thing that a compiler for GPUs does. The demo counts the accesses, and adds
-what six kernels would need besides. A whole W fits into one tile here; a larger one takes the loop
-of step 81a. (Triton writes tl.dot and tl.trans for @ and .T, and keep_dims.)
+four results that the six kernels write and read again. A whole W fits into one tile here; a larger
+one takes the loop of step 81a.
 
-The trap is the mask after the product. The tile has 16 columns for 10 digits. Masked weights are 0,
-so six logits that do not exist would be 0 as well, and take part in the softmax. They become -inf.
+The trap is the mask after the product. The tile has 16 columns for 10 digits: six logits that do
+not exist would be 0, and take part in the softmax. They become -inf.
 
-What you have now: kernels, from one thread to a fused network, and you can count what they cost.
-What PyTorch has and you have not: a GPU under them, and thousands of kernels tuned for each model.
+What you have now: kernels, from one thread to a fused network, and a count of what they cost. What
+PyTorch has and you have not: a GPU under them, and thousands of tuned kernels.
 
 New: linear_tile, linear_relu, linear_softmax; maximum and where in tl.
-Try: leave out the line with tl.where. How sure is the network now, and is it still right?
+Try: leave out the line with tl.where. Which line of the demo changes, and which does not?
 In depth: philox01 to philox08, products01 to products06.
 """
 
@@ -187,9 +186,8 @@ def lanes(pointers, mask):
     addresses, mask = np.broadcast_arrays(pointers.address, mask)
     for i, (index, address) in enumerate(np.ndenumerate(addresses)):
         if mask[index]:
-            size = Dim3(addresses.size)
-            Thread.running = Thread(Dim3(i), program.blockIdx, size, program.gridDim, None)
-            Thread.running.accesses = program.accesses - 1  # the access counts itself
+            Thread.running = Thread(Dim3(i), program.blockIdx, Dim3(addresses.size), None, None)
+            Thread.running.accesses = program.accesses - 1  # note() counts this access
             yield index, int(address)
     Thread.running = program
 
@@ -259,16 +257,17 @@ def linear_softmax(x_ptr, w_ptr, b_ptr, y_ptr, n, k, m, BLOCK, OUT):
 if __name__ == "__main__":
     from tinytorch.autograd.backward import backward  # noqa: F401  (backward)
     from tinytorch.datasets.digits import load_digits
+    from tinytorch.nn.functional import cross_entropy, softmax
     from tinytorch.nn.modules.activation import ReLU
     from tinytorch.nn.modules.container import Sequential
     from tinytorch.nn.modules.linear import Linear
-    from tinytorch.nn.modules.loss import cross_entropy
     from tinytorch.ops import indexing, matmul, sampling, shape  # noqa: F401  (methods)
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
 
     images, labels = load_digits()
     flat = images.reshape(-1, 64)
+    test, answers, n = flat[1500:1532], labels[1500:1532], 32
     manual_seed(0)
     model = Sequential(Linear(64, 32), ReLU(), Linear(32, 10))
     optimizer = Adam(model.parameters(), lr=0.01)
@@ -278,23 +277,17 @@ if __name__ == "__main__":
         loss.backward()
         optimizer.step()
 
-    memory, n = Memory(), 32
+    memory = Memory()
     w1, b1, w2, b2 = (memory.array(p.reshape(-1).tolist()) for p in model.parameters())
-    x = memory.array(flat[1500 : 1500 + n].reshape(-1).tolist())
+    x = memory.array(test.reshape(-1).tolist())
     h, p = memory.array([0.0] * (n * 32)), memory.array([0.0] * (n * 10))
     linear_relu[2](x, w1, b1, h, n, 64, 32, BLOCK=16, OUT=32)
     linear_softmax[2](h, w2, b2, p, n, 32, 10, BLOCK=16, OUT=16)
 
     p = np.array(p.tolist(n * 10)).reshape(n, 10)
-    read, right = p.argmax(1).tolist(), labels[1500 : 1500 + n].tolist()
-    logits = np.array(model(flat[1500 : 1500 + n]).tolist())
-    e = np.exp(logits - logits.max(1, keepdims=True))
-    print("as the package:", np.allclose(p, e / e.sum(1, keepdims=True), atol=1e-4))
-    # -> as the package: True
-    print("right:", sum(a == b for a, b in zip(read, right, strict=True)), "of", n)
-    # -> right: 32 of 32
-    between = 2 * (2 * n * 32 + 2 * n * 10)  # four results, written and read again
+    expected = np.array(softmax(model(test), 1).tolist())
+    print("as the package:", np.allclose(p, expected, atol=1e-4))  # -> as the package: True
+    print("right:", (p.argmax(1) == answers.tolist()).sum(), "of", n)  # -> right: 32 of 32
+    between = 2 * (2 * n * 32 + 2 * n * 10)  # four results of n rows
     print(f"2 launches, {memory.accesses} accesses; with 6 launches {memory.accesses + between}")
     # -> 2 launches, 9236 accesses; with 6 launches 14612
-    print(f"the first is a {read[0]}, it is {100 * p[0].max():.0f} % sure")
-    # -> the first is a ..., it is ... % sure

@@ -5,20 +5,18 @@ of step 83b sees what backward calls, but not for whom: a Mul there may belong t
 changes what it measures: while a mode is open, backward works on Tensors, so that the mode sees its
 calls (step 65d).
 
-For this the finished engine has a second kind of mode. A NodeMode stands around each node of
-backward, and the gradients stay arrays:
+So the finished engine has a second kind of mode. A NodeMode stands around each node of backward,
+and the gradients stay arrays:
 
     call_node(step, node, grad, as_tensors)       step(node, grad, as_tensors) does the work
 
-So each node is an event. Its name is that of a printed grad_fn: ConvolutionBackward0 is what the
-convolution costs in backward.
+Each node is an event, with the name of a printed grad_fn: ConvolutionBackward0.
 
-The demo profiles a small network of convolutions. No row has more than about a quarter of the time,
-and that limits what can be gained there. If a part with the share p becomes s times as fast, the
-whole becomes 1 / (1 - p + p / s) times as fast: a quarter, twice as fast, gives 1.14, and never
-more than 1.33. This is Amdahl's law.
+No row of the demo has more than about a quarter of the time, and that limits what can be gained
+there. If a part with the share p becomes s times as fast, the whole becomes 1 / (1 - p + p / s)
+times as fast: a quarter, twice as fast, gives 1.14, and never more than 1.33. This is Amdahl's law.
 
-The trap: an event takes some microseconds itself. Small operations seem slower than they are.
+The trap: an event takes some microseconds itself, so small operations seem slower than they are.
 
 PyTorch: prof.key_averages().table(sort_by="self_cpu_time_total"); ours too, finished.
 

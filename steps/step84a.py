@@ -12,9 +12,8 @@ would make the sum wrong. An array that two nodes share counts once: the y of ta
 next product. And parameters would be there without a graph. Views share the memory of their base
 (step 67a), so the base is counted.
 
-The demo's network has three equal blocks. Its weights take 1.5 MB, its graph keeps 12 MB. GELU
-keeps its input and a factor of its derivative. The second product of a block keeps nothing of its
-own, for its input is what tanh keeps already.
+The demo's network has three equal blocks. GELU keeps its input and a factor of its derivative. The
+second product of a block keeps nothing of its own, for its input is what tanh keeps already.
 
 The peak is at the beginning of backward, which frees node by node (step 65a).
 

@@ -15,13 +15,13 @@ the n-th old one needs. Each old node has a Dropped in the place of its saved va
 access computes the segment, and hands out the values to all.
 
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
-late, by Python's garbage collector. So the segment has weak references to them. These also tell
-which nodes still live: values that a node has used go with it.
+late, by Python's garbage collector. So the segment has weak references to them.
 
-PyTorch: use_reentrant=False asks for this form, and is recommended; True for the node of step 60c.
+PyTorch: use_reentrant=False asks for this form, and is recommended; True for the node of step 60c,
+which is not built here.
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: print a line in recompute. How often is it printed?
+Try: print a line in Segment.recompute. How often is it printed, and when?
 """
 
 import weakref
@@ -112,10 +112,7 @@ class Segment:
 
 
 def checkpoint(function, *args, use_reentrant=None):
-    """function(*args), of which only the arguments and the result are kept for backward.
-
-    use_reentrant: True in PyTorch means a single node, which is not built here.
-    """
+    """function(*args), of which only the arguments and the result are kept for backward."""
     segment = Segment(function, args)
     output = function(*args)
     segment.drop(output)

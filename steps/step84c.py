@@ -14,12 +14,6 @@ To copy states takes time. A function that draws nothing needs none: preserve_rn
 The trap is a generator that does not exist yet, since nothing was drawn: it has no state to keep.
 generator_for makes it.
 
-Arguments and parameters must not change between the two runs either. The finished form compares the
-times of the last writes (step 66b), and raises the error of that step.
-
-How many checkpoints? Of n layers in s segments, forward keeps s inputs, and backward besides what
-one segment saves. The sum is least near s = sqrt(n), for one more forward pass.
-
 Changed: Segment, checkpoint.
 Try: leave out fork_rng(). Which line of the demo tells?
 
@@ -119,11 +113,7 @@ class Segment:
 
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
-    """function(*args), of which only the arguments and the result are kept for backward.
-
-    preserve_rng_state: draw the same random numbers when it is computed again.
-    use_reentrant: True in PyTorch means a single node, which is not built here.
-    """
+    """function(*args), of which only the arguments and the result are kept for backward."""
     segment = Segment(function, args, preserve_rng_state)
     output = function(*args)
     segment.drop(output)

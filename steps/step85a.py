@@ -1,21 +1,20 @@
 """Step 85a: autocast: a mode that casts products
 
-A GPU multiplies halves several times as fast as float32, and they take half the memory. Can a whole
-network be float16? Step 61f trained one. But near 1 the next float16 is 0.001 away, and an update
-of 0.0001 is lost, however often it is repeated.
+A GPU multiplies halves several times as fast as float32. Can a whole network be float16? Step 61f
+trained one. But near 1 the next float16 is 0.001 away, and an update of 0.0001 is lost, however
+often it is repeated.
 
 So the two are mixed. Products, which take the time, run in halves: each element is added up in
 float32, and rounded once (step 61f). Weights and updates stay float32. Written by hand, that is a
-.half() before each product, and an error where one is missing (step 61e). A mode (step 65d) can
-cast the arguments of each call, and no layer changes:
+.half() before each product. A mode (step 65d) can cast the arguments of each call, and no layer
+changes:
 
     linear(x, w, b)  ->  Addmm(x, w, b)  ->  mode: Addmm(half(x), half(w), half(b))  ->  forward
 
-LOWER names the operations that are products. All others take their inputs as they come.
+LOWER names the products. All other operations take their inputs as they come.
 
 Gradients need no rule. A cast is an operation in the graph, and its backward casts back (step 61e).
-The weight is the float32 input of that cast, so its gradient is float32, too, and so is the update.
-It is called the master weight; the halves are copies of it.
+The weight is the float32 input of that cast, so its gradient and the update are float32, too.
 
 The trap: a product compares the types of its operands before the mode sees the call. `one_type`
 tells it that an open mode will make them equal.
@@ -55,14 +54,8 @@ class autocast(FunctionMode):
 
     def as_type(self, x, dtype):
         """x in this type, if it is a tensor that may be cast; other values as they are."""
-        if (
-            not isinstance(x, Tensor)
-            or not x.is_floating_point()
-            or x.dtype is float64
-            or x.device.type != self.device_type
-        ):
-            return x
-        return cast(x, dtype)
+        number = isinstance(x, Tensor) and x.is_floating_point() and x.dtype is not float64
+        return cast(x, dtype) if number and x.device.type == self.device_type else x
 
 
 if __name__ == "__main__":

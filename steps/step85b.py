@@ -32,8 +32,7 @@ FLOAT32 = ("BinaryCrossEntropy", "HuberLoss", "MseLoss", "NllLoss", "SmoothL1Los
 
 
 class autocast(FunctionMode):
-    """`with autocast("cpu", float16):` casts the inputs of products to this type, and those of
-    losses to float32."""
+    """`with autocast("cpu", float16):` products compute in this type, losses in float32."""
 
     one_type = True  # operands of different types may come
 
@@ -49,14 +48,8 @@ class autocast(FunctionMode):
 
     def as_type(self, x, dtype):
         """x in this type, if it is a tensor that may be cast; other values as they are."""
-        if (
-            not isinstance(x, Tensor)
-            or not x.is_floating_point()
-            or x.dtype is float64
-            or x.device.type != self.device_type
-        ):
-            return x
-        return cast(x, dtype)
+        number = isinstance(x, Tensor) and x.is_floating_point() and x.dtype is not float64
+        return cast(x, dtype) if number and x.device.type == self.device_type else x
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Step 85d: An overflow skips a step, and the scale adapts
 
-Which scale is best? The largest with which nothing overflows, so that as little as possible is
-lost. But that changes while the network learns. Too small, and gradients become 0. Too large, and
-they become inf; inf - inf is nan, and a weight that is nan once stays nan. The demo makes one such
-step.
+Which scale is best? The largest with which nothing overflows. But that changes while the network
+learns. Too small, and gradients become 0. Too large, and they become inf; inf - inf is nan, and a
+weight that is nan once stays nan. The demo makes one such step.
 
 An overflow can always be seen: inf and nan go along all the way to the weights' gradients, and no
 division removes them. So unscale_ looks, and step decides:
@@ -11,9 +10,8 @@ division removes them. So unscale_ looks, and step decides:
     a gradient is inf or nan      no step, and S = S / 2
     all are finite                the step; after growth_interval of them in a row, S = S * 2
 
-The scale begins too large, comes down by a few skipped steps, which leave the loss as it is, and
-tries a larger one now and then. update() changes the scale, once at the end of an iteration, since
-several optimizers may share a scaler.
+The scale begins too large, comes down by a few skipped steps, and tries a larger one now and then.
+update() changes it, once at the end of an iteration, since several optimizers may share a scaler.
 
 To clip gradients, call unscale_ first. _found_inf notes for which optimizer that was done, and step
 does not divide again.
@@ -39,8 +37,7 @@ from tinytorch.optim.sgd import SGD
 
 
 class GradScaler:
-    """Multiplies the loss by a scale, and divides the gradients by it. A step whose gradients are
-    not finite is skipped, and the scale becomes smaller."""
+    """Multiplies the loss by a scale that adapts, and divides the gradients by it."""
 
     def __init__(self, device="cuda", init_scale=2.0**16, growth_interval=2000):
         self._scale = init_scale
@@ -52,8 +49,7 @@ class GradScaler:
         return outputs * self._scale
 
     def unscale_(self, optimizer):
-        """Divide the gradients, and look whether all are finite. step() does it by itself; call it
-        before in order to clip them."""
+        """Divide the gradients, and look whether all are finite."""
         found_inf = False
         with no_grad():
             for p in (p for group in optimizer.param_groups for p in group["params"]):
@@ -104,15 +100,16 @@ if __name__ == "__main__":
 
     optimizer = SGD([weight], 0.1)
     scaler = GradScaler("cpu", 2.0**17, growth_interval=4)
-    for number in range(7):
+    for number in range(8):
         loss = scaled_backward(weight, scaler)
         scaler.step(optimizer)
         scaler.update()
-        print(f"{number}  loss {loss.item():.2f}  scale {scaler.get_scale():.0f}")
-        # -> 0  loss 6.12  scale 65536
-        # -> 1  loss 6.12  scale 32768
-        # -> 2  loss 6.12  scale 16384
-        # -> 3  loss 6.12  scale 16384
-        # -> 4  loss 3.21  scale 16384
-        # -> 5  loss 1.86  scale 16384
-        # -> 6  loss 1.16  scale 32768
+        print(f"{number:2}  loss {loss.item():.2f}  scale {scaler.get_scale():.0f}")
+        # ->  0  loss 6.12  scale 65536
+        # ->  1  loss 6.12  scale 32768
+        # ->  2  loss 6.12  scale 16384
+        # ->  3  loss 6.12  scale 16384
+        # ->  4  loss 3.21  scale 16384
+        # ->  5  loss 1.86  scale 16384
+        # ->  6  loss 1.16  scale 32768
+        # ->  7  loss 0.77  scale 32768

@@ -10,13 +10,12 @@ That is two for each weight and each example. A mode (step 65d) sees every produ
 and adds up: 2 * the number of results * the length of a row.
 
 Backward has two products for each one of forward, for the input's gradient and for the weight's
-(step 40a), each as large. So a training step needs three times as much as forward: six FLOPs for
-each weight and each example. With this rule one estimates what a training will cost. The first
-layer needs less, for its input is data and needs no gradient (step 62b). call_node (step 83c)
+(step 40a), each as large. So a training step needs six FLOPs for each weight and each example. The
+first layer needs less, for its input is data and needs no gradient (step 62b). call_node (step 83c)
 counts those inputs of a node that need one.
 
 The trap: FLOPs are not time. What is not a product counts as none here, and step 83c has shown how
-long it takes. The next step looks at what else there is.
+long it takes.
 
 PyTorch: torch.utils.flop_counter.FlopCounterMode counts the same, and convolutions and attention.
 

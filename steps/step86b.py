@@ -3,31 +3,32 @@
 A large product runs at 100 billion FLOPs a second here, a ReLU at four billion. Is the ReLU badly
 written? No. It does one operation for 8 bytes that it reads and writes, and waits for the memory.
 
-How many FLOPs an operation does for each byte that it moves is its arithmetic intensity. A machine
-has two limits, the FLOPs of a second (peak) and the bytes of a second (bandwidth). So at best
+The FLOPs for each byte that is moved are an operation's arithmetic intensity. A machine has two
+limits, the FLOPs of a second (peak) and the bytes of a second (bandwidth). So at best
 
     FLOPs a second = min(peak, intensity * bandwidth)
 
 Over the intensity this is a roof: a slope where memory is the limit, flat where arithmetic is. An
-operation under the slope gets faster if it moves fewer bytes: in halves (step 85a), or together
-with its neighbours, so that what lies between is never written (stage 17).
+operation under the slope gets faster if it moves fewer bytes: in halves (step 85a), or fused with
+its neighbours (step 82e).
 
 The same layer can be on either side. Its 64 MB of weights, read for one example, give two FLOPs for
 four bytes. With 256 examples each weight that was read is used 256 times.
 
-The two limits are measured with a large product and a large copy, in turns. What is not a product
-counts one FLOP for each result. What is far under the roof could be better written.
+The two limits are measured with a large product and a large copy. What is not a product counts one
+FLOP for each result.
 
 The trap is a cache: arrays that fit into it are not read from memory, and lie above the roof.
 
 PyTorch: no such mode; NVIDIA's Nsight Compute draws this picture for each kernel of a GPU.
 
 New: RooflineMode, machine_limits, picture.
-Try: (2, 4, 8) in place of (1, 16, 256) examples. Which batches are bound by memory?
+Try: 2, 4 and 8 examples in place of 1, 16 and 256. Which batches are bound by memory?
 """
 
 import time
 from math import log2
+from timeit import repeat
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class RooflineMode(FlopCounterMode):
         before, start = self.flops, time.perf_counter()
         result = super().call(function, args)
         seconds = time.perf_counter() - start
-        flops = self.flops - before or result.numel()  # not a product: one for each element
+        flops = self.flops - before or result.numel()  # 0: not a product
         moved = sum(x.nbytes for x in (*args, result) if isinstance(x, Tensor))
         self.points.append((flops, moved, seconds))
         return result
@@ -85,16 +86,10 @@ class RooflineMode(FlopCounterMode):
 def machine_limits():
     """The FLOPs and the bytes of a second."""
     a, b = np.ones((1024, 1024), np.float32), np.ones(1 << 25, np.float32)
-    copy, products, copies = b.copy(), [], []
-    for _ in range(5):  # in turns: a busy moment meets both
-        start = time.perf_counter()
-        a @ a
-        middle = time.perf_counter()
-        np.copyto(copy, b)
-        products.append(middle - start)
-        copies.append(time.perf_counter() - middle)
-    # A copy moves each byte twice: it is read and written.
-    return 2 * 1024**3 / min(products), 2 * b.nbytes / min(copies)
+    copy = b.copy()
+    product = min(repeat(lambda: a @ a, number=1, repeat=5))  # seconds of the fastest of five
+    copied = min(repeat(lambda: np.copyto(copy, b), number=1, repeat=5))
+    return 2 * 1024**3 / product, 2 * b.nbytes / copied  # each byte is read, and written
 
 
 def picture(points, peak, bandwidth):
@@ -119,23 +114,20 @@ if __name__ == "__main__":
     print(f"{peak / 1e9:.0f} GFLOP and {bandwidth / 1e9:.0f} GB a second")
     # -> ... GFLOP and ... GB a second
 
-    x, layer = randn(1 << 23), Linear(4096, 4096)
-    one, few, many = (randn(n, 4096) for n in (1, 16, 256))
-    programs = {
-        "A": ("relu(x)", lambda: relu(x)),
-        "B": ("layer, 1 example", lambda: layer(one)),
-        "C": ("layer, 16 examples", lambda: layer(few)),
-        "D": ("layer, 256 examples", lambda: layer(many)),
-    }
-    points = {}
-    for letter, (name, program) in programs.items():
+    layer, points = Linear(4096, 4096), {}
+    for name, function, data in (
+        ("A relu(x)", relu, randn(1 << 23)),
+        ("B layer, 1 example", layer, randn(1, 4096)),
+        ("C layer, 16 examples", layer, randn(16, 4096)),
+        ("D layer, 256 examples", layer, randn(256, 4096)),
+    ):
         with RooflineMode() as mode:
             for _ in range(3):
-                program()
+                function(data)
         flops, moved, seconds = min(mode.points, key=lambda point: point[2])
-        points[letter] = flops / moved, flops / seconds
+        points[name[0]] = flops / moved, flops / seconds
         bound = "memory" if flops / moved < peak / bandwidth else "arithmetic"
-        print(f"{letter} {name:20} {flops / moved:6.2f} FLOPs a byte, bound by {bound}")
+        print(f"{name:22} {flops / moved:6.2f} FLOPs a byte, bound by {bound}")
     # -> A relu(x)                0.12 FLOPs a byte, bound by memory
     # -> B layer, 1 example       0.50 FLOPs a byte, bound by memory
     # -> C layer, 16 examples     7.94 FLOPs a byte, bound by ...

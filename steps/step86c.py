@@ -1,27 +1,25 @@
 """Step 86c: Weights of one byte, and a scale for each row
 
-A layer that gets one example waits for its weights (step 86b), so fewer bytes are more speed. Can a
-weight be one byte? An int8 holds the whole numbers from -128 to 127. Weights lie between -1 and 1:
-rounded, all would be 0. What is missing is a unit:
+A layer that gets one example waits for its weights (step 86b). Can a weight be one byte? An int8
+holds the whole numbers from -128 to 127. Weights lie between -1 and 1: rounded, all would be 0.
+What is missing is a unit:
 
     scale = largest |w| / 127        q = round(w / scale), an int8        w is nearly q * scale
 
 The error is at most half of a scale. With one scale for the whole matrix, a single large weight
-makes it large for all. The demo has rows of different size. With one scale the smallest row is off
-by 0.8 of its largest weight; with a scale for each row, which costs four bytes, all are off by
-0.004.
+makes it large for all: the smallest row of the demo is off by 0.8 of its largest weight. With a
+scale for each row, which costs four bytes, all are off by 0.004.
 
-The scale of a row of the weight belongs to a column of the result. So it need not be multiplied
-into the matrix:    y = (x @ q.T) * scale.T + bias
+The scale of a row of the weight belongs to a column of the result, and can be multiplied there:
 
-It is done after training, for the gradient of round() is 0.
+    y = (x @ q.T) * scale.T + bias
+
+It is done after training, for the gradient of round() is 0. NumPy needs a float32 copy first, and
+gains no time; a kernel of a GPU converts each number after it was read.
 
 The trap is a row of zeros. Its scale would be 0, and 0 / 0 is nan; so a scale is at least 1e-12.
 
-NumPy needs a float32 copy first, and gains nothing. A kernel of a GPU converts each number after it
-was read.
-
-PyTorch: the package torchao (torch.quantize_per_channel is deprecated in 2.13).
+PyTorch: the package torchao.
 
 New: quantize_rows, Int8Linear.
 Try: write 7 instead of 127, as for weights of four bits. How large is the error of the layer?

@@ -85,17 +85,5 @@ if __name__ == "__main__":
     after = report("int8")  # -> int8    10,576 bytes, ... of 397 right
     print("fewer than 4 answers change:", (before != after).sum().item() < 4)
     # -> fewer than 4 answers change: True
-
-    for row in images[1400:1404].permute(1, 0, 2).tolist():  # four images side by side
-        parts = ["".join([" .:oO@"[int(5 * v)] * 2 for v in part]) for part in row]
-        print("|" + "|".join(parts) + "|")
-    # -> |    ::OOoo      |    ::OOOO::    |    oo@@oo      |    ::@@OO      |
-    # -> |  ..OO..::oo    |    oo@@OO@@    |    @@ooOO..    |  ::@@::oo::    |
-    # -> |  oo::    oo    |      OOOOOO    |    oo  oooo    |  oooo  ::oo    |
-    # -> |  ....    oo    |      oo@@      |        ::oo    |    ..  oooo    |
-    # -> |          ::    |    ..OOOO..    |        oo::    |        OO::    |
-    # -> |        oo      |    oo..::::    |      ..@@..    |      ..@@      |
-    # -> |      ::OO      |    @@  ::::    |    OO@@@@OO::  |    ..OOOO::..  |
-    # -> |    ::@@@@@@@@..|    ::@@oo      |    oooo::OO@@::|    ::@@@@@@@@oo|
     print("it reads", after[:4].tolist(), "and they are", labels[1400:1404].tolist())
     # -> it reads [2, 8, 2, 2] and they are [2, 8, 2, 2]

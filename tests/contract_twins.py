@@ -309,7 +309,7 @@ TWINS = [
     Twin("84c", "Segment.recompute", "fork_rng(), ", ""),
     Twin("84c", "checkpoint", "args, preserve_rng_state)", "args, True)"),
     Twin("85a", "autocast.call", "in LOWER", "not in LOWER"),
-    Twin("85a", "autocast.as_type", "or x.dtype is float64", ""),
+    Twin("85a", "autocast.as_type", " and x.dtype is not float64", ""),
     Twin("85b", "autocast.call", "x, float32", "x, self.dtype"),
     Twin("85c", "GradScaler.scale", " * self._scale", ""),
     Twin("85c", "GradScaler.unscale_", "1 / self._scale", "1"),

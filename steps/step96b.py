@@ -13,12 +13,11 @@ What is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:
 So backward is an all_reduce too: x_r has gone to all ranks, and from all of them a gradient comes
 back. As the Function calls itself in its backward, it can be differentiated any number of times.
 
-all_reduce here is another function than that of step 94c. It returns a new tensor, and it lies in
-another module.
+This all_reduce returns a new tensor. That of step 94c, which writes into its argument, is
+collectives.all_reduce here.
 
-The trap: backward sends messages now. If one rank leaves out the backward of this layer, the others
-wait. And if two such layers come in another order, sums are mixed up. Both follow from one rule
-(step 94c): the same calls in the same order.
+The trap: backward sends messages now, in the same order in all ranks (step 94c). If one rank leaves
+out the backward of this layer, the others wait.
 
 PyTorch: torch.distributed.nn.functional.all_reduce.
 
@@ -27,9 +26,7 @@ Try: let backward return g. Which line of the demo is wrong now?
 In depth: syncnorm01 to syncnorm04.
 """
 
-import tinytorch.autograd.backward
-import tinytorch.nn.functional
-import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
+import tinytorch.nn.functional  # noqa: F401 (gives Tensor its methods)
 from tinytorch.autograd.backward import grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor
@@ -38,19 +35,14 @@ from tinytorch.distributed.group import get_rank, init_process_group
 from tinytorch.distributed.simulator import simulate
 
 
-def sum_of_all(x):
-    """The sum of the arrays of all ranks, as a new array."""
-    total = tensor(x)  # a copy
-    collectives.all_reduce(total)
-    return total.array
-
-
 class AllReduce(Function):
     """y = the sum of x over all ranks;   dL/dx = the sum of dL/dy over all ranks, if L is the sum
     of their losses."""
 
     def forward(ctx, x):
-        return sum_of_all(x)
+        total = tensor(x)  # a copy
+        collectives.all_reduce(total)
+        return total.array
 
     def backward(ctx, g):
         return ctx.call(AllReduce, g)

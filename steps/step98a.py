@@ -18,10 +18,9 @@ A message: latency, and bytes / bandwidth. The ring of step 94d sends 2 (n - 1) 
 Memory: for a parameter 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the inputs of the layers. A
 layer has 12 width^2 parameters, 4 in its attention and 8 in its MLP.
 
-The machine has A100s, by NVIDIA's data sheet: 312 teraflops, 80 GB, in boxes of eight with 300 GB/s
-inside, and 25 GB/s for each GPU between boxes (200 Gbit/s). 60 % of the teraflops and the two
-latencies are assumed. One check: from the speed that NVIDIA measured for such a network on 1,024
-A100s follow 34 days for 300 billion tokens (Narayanan et al., 2021). This plan says 29.
+The machine has A100s, by NVIDIA's data sheet, in boxes of eight; 60 % of their teraflops and the
+two latencies are assumed. From what NVIDIA measured on 1,024 A100s follow 34 days for 300 billion
+tokens (Narayanan et al., 2021). This plan says 29.
 
 The trap is in what is left out, such as memory's bandwidth, or machines that fail (step 97b). Trust
 the order of the plans rather than their times.
@@ -80,18 +79,16 @@ if __name__ == "__main__":
         "and pipeline": [each for each in divisions if each[1] == 1],
         "all three": divisions,
     }
-    lines = []
     for kind, choices in kinds.items():
         plans = [(*plan(*each), each) for each in choices]
         fitting = [(sum(s.values()), s, each) for s, size, each in plans if size < A100.memory]
         if not fitting:
-            lines.append(f"{kind:12} needs {plans[0][1] / 1e9:,.0f} GB in each GPU")
+            print(f"{kind:12} needs {plans[0][1] / 1e9:,.0f} GB in each GPU")
             continue
         total, seconds, division = min(fitting, key=lambda entry: entry[0])
         parts = ", ".join(f"{cause} {each / total:.0%}" for cause, each in seconds.items())
         days = total * 300e9 / (GPT3.sequences * GPT3.length) / 86400  # for 300 billion tokens
-        lines.append(f"{kind:12} {' x '.join(map(str, division)):10} {days:3.0f} days: {parts}")
-    print("\n".join(lines))
+        print(f"{kind:12} {' x '.join(map(str, division)):10} {days:3.0f} days: {parts}")
     # -> data         needs 2,788 GB in each GPU
     # -> data, ZeRO   needs 703 GB in each GPU
     # -> and tensor   64 x 16 x 1  92 days: work 27%, bubble 0%, tensor 73%, data 0%

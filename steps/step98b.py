@@ -2,9 +2,7 @@
 
 Does all of this hold for the GPT of step 58d? The program below is that of one process, with four
 changes: init_process_group, DistributedDataParallel, DistributedSampler, and the size of the batch
-divided by the number of ranks. SelfAttention, Block and GPT stand here as they did there.
-
-Start it with as many processes as you like, one, two or four:
+divided by the number of ranks. Start it with one, two or four processes:
 
     mpiexec -n 2 python steps/step98b.py
 
@@ -26,9 +24,7 @@ Try: write DataLoader(data, 16 // size, shuffle=True), without the sampler. What
 
 import numpy as np
 
-import tinytorch.autograd.backward
-import tinytorch.nn.functional
-import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed.collectives import all_reduce

@@ -1,6 +1,6 @@
 """Step ddp04: Buckets in the package's dress
 
-Step 95c built buckets: gradients one behind the other in one array, and one message for all. Here a
+Step 95c built a bucket: gradients one behind the other in one array, and one message for all. Here a
 gradient is divided by the number of processes on its way into the bucket: that costs no extra pass,
 and the sum of float16 numbers cannot overflow where the mean does not. After the message, .grad is
 the view: nothing is copied back. A bucket is full at 25 MiB, and each type has its own.

@@ -1,9 +1,9 @@
 """Step 94c: The sum of all ranks, through one of them
 
-What do many processes need, to train one network? Above all one thing: the sum of an array of all
-ranks, in all of them. The array will be the gradient (step 95a). This is called all-reduce. With
-send and recv it can be written down at once. All ranks send their tensor to rank 0, which adds them
-and sends the sum back to all:
+What do many processes need, to train one network? Above all the sum of an array of all ranks, in
+all of them. The array will be the gradient (step 95a). This is called all-reduce. With send and
+recv it can be written at once: all ranks send their tensor to rank 0, which adds them and sends the
+sum back to all:
 
     rank 1  -> x1 ->                            -> sum -> rank 1
     rank 2  -> x2 ->   rank 0: x0 + x1 + x2     -> sum -> rank 2
@@ -15,9 +15,8 @@ The trap: nothing in a message says to which call it belongs. Messages are told 
 alone, so all ranks have to make the same calls in the same order. `if get_rank() == 0:
 all_reduce(loss)` is the best known mistake.
 
-The sum is right, and it does not scale: rank 0 receives n - 1 arrays and sends n - 1, while the
-others wait for it. The demo counts what each of six ranks sends. Of 1,000 ranks, rank 0 would send
-999 arrays, one after the other.
+The sum is right, and it does not scale: rank 0 receives n - 1 arrays and sends n - 1, one after the
+other, while the others wait for it. The demo counts what each of six ranks sends.
 
 PyTorch: all_reduce and broadcast, which write into the tensor that they are given.
 
@@ -118,11 +117,10 @@ if __name__ == "__main__":
         broadcast(y, 1)
         return x.tolist(), y.tolist()
 
-    for x, y in simulate(3, total):
-        print(x, y)
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
+    print(*simulate(3, total), sep="\n")
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
 
     def arrays_sent():
         """How many arrays this rank sends in an all_reduce."""

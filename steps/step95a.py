@@ -13,10 +13,10 @@ The loss of the whole batch is a mean over its B samples, and so is its gradient
 So one all_reduce for each gradient and a division make it right. All ranks then have the same
 gradient. Weights that were equal stay equal, and so does the state of the optimizer: nothing else
 has to be sent. This is data parallelism. Losses and weights agree with those of one process to
-rounding: a sum in another order is rounded otherwise.
+rounding, as the sum has another order.
 
-From here on the steps import the finished tinytorch.distributed. It has the functions of steps 94b
-to 94e, on threads or MPI.
+From here on the steps import the finished tinytorch.distributed, with the functions of steps 94b to
+94e.
 
 The trap: the mean of two means is the mean only if the shares are equally large. With shares of 3
 and 1 samples, the single one counts three times as much as each of the others.

@@ -3,8 +3,7 @@
 Why is a network of many small layers slow on two machines? The wrapper of step 95b sends each
 gradient alone. 12 layers are 24 messages for each batch, and a message has a price, however short
 it is. Between two processes of the machine where this was written, MPI's all-reduce of 4 bytes took
-2 microseconds, one of 1,024 bytes 3, and one of a megabyte 116. Between machines a short one takes
-longer still, and the price grows with the number of ranks (step 94d).
+2 microseconds, and one of 1,024 bytes 3. The price grows with the number of ranks (step 94d).
 
 So gradients are laid one behind the other in one tensor, a bucket, and the bucket is sent:
 

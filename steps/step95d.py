@@ -15,8 +15,8 @@ What it returns is a Work. Its wait() returns when the sum is there, so `finish`
 bucket before it copies back.
 
 The trap: messages are told apart by their order alone (step 94c). If bucket 2 is full before bucket
-1 in one rank, because it has used its layers in another order, bucket 2 has to wait. `launched` is
-the number of those that have been sent, and only the next one may follow.
+1 in one rank, which has used its layers in another order, bucket 2 has to wait. `launched` buckets
+have been sent, and only the next one may follow.
 
 PyTorch: the same, but for a first bucket of 1 MiB, so that something is on its way early. Its
 authors gained up to 38 % in time by overlap (Li et al., 2020).

@@ -11,12 +11,12 @@ So let each rank own some of the parameters, keep the moments of these, and move
     step          rank r moves the parameters that it owns        1/n of the moments
     weights       sent by their owner to all others               broadcast
 
-Inside is an ordinary optimizer that has only the rank's own parameters. They are divided whole, the
+Inside is an ordinary optimizer with only the rank's own parameters. They are divided whole, the
 largest first, each to the rank that has least so far.
 
-This is stage 1. Stage 2 divides the gradients, by reduce_scatter (step 94d) in place of all_reduce,
-and stage 3 the weights: an all_gather fetches them before each layer. In mixed precision a weight
-has 2 bytes, its gradient 2, and the optimizer's float32 weight and moments 12. With 64 ranks:
+This is stage 1. Stage 2 divides the gradients, by reduce_scatter (step 94d), and stage 3 the
+weights, which all_gather fetches before each layer. In mixed precision a weight has 2 bytes, its
+gradient 2, and the optimizer's float32 weight and moments 12. With 64 ranks:
 
     stage                         none      1            2            3
     bytes for a parameter         16        4 + 12/64    2 + 14/64    16/64

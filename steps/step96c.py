@@ -1,8 +1,8 @@
 """Step 96c: A matrix divided by columns
 
-What if one layer alone is too large for a GPU, or takes too long? Then its matrix is divided. This
-is tensor parallelism. A Linear is y = x W^T, and W has a row for each output. Give each rank some
-of the rows, which are columns of W^T:
+What if one layer alone is too large for a GPU? Then its matrix is divided: tensor parallelism. A
+Linear is y = x W^T, and W has a row for each output. Give each rank some of the rows, which are
+columns of W^T:
 
     rank 0:   y0 = x W0^T        all have x; each computes some of the outputs and keeps them:
     rank 1:   y1 = x W1^T        y = [y0 y1] is nowhere as a whole

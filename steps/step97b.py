@@ -29,8 +29,6 @@ import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed.group import get_rank, init_process_group
 from tinytorch.distributed.simulator import simulate
-from tinytorch.nn.modules.activation import ReLU
-from tinytorch.nn.modules.container import Sequential
 from tinytorch.nn.modules.linear import Linear
 from tinytorch.nn.modules.loss import cross_entropy
 from tinytorch.nn.parallel.distributed import DistributedDataParallel
@@ -68,7 +66,7 @@ if __name__ == "__main__":
         """Three epochs of four steps, with a file after each."""
         init_process_group("mpi")
         manual_seed(0)
-        model = DistributedDataParallel(Sequential(Linear(16, 32), ReLU(), Linear(32, 4)))
+        model = DistributedDataParallel(Linear(16, 4))
         optimizer, sampler = Adam(model.parameters(), lr=0.01), DistributedSampler(range(400))
         first = step = load_training(path, model, optimizer)
         for epoch in range(first // 4, 3):  # the file was written at the end of an epoch
@@ -81,7 +79,7 @@ if __name__ == "__main__":
                 cross_entropy(model(inputs[rows]), targets[rows]).backward()
                 optimizer.step()
             save_training(path, model, optimizer, step)
-        return first, model.module[0].weight.detach()
+        return first, model.module.weight.detach()
 
     with tempfile.TemporaryDirectory() as folder:
         _, whole = simulate(2, train, Path(folder, "one"), None)[0]

@@ -1,8 +1,8 @@
 """Step 98a: A plan for 1,000 GPUs
 
 How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? Such a machine is too dear to
-try the ways of dividing the work, so they are computed. They can be combined: d ranks for the
-samples (95b), t for each matrix (96d), p for the layers (97a), with d t p = n.
+try the divisions of the work, so they are computed: d ranks for the samples (95b), t for each
+matrix (96d), p for the layers (97a), with d t p = n.
 
 Work: forward takes 2 operations for each parameter and token, a product and a sum; backward takes
 4, for dL/dx and dL/dW; and 2 more compute forward again, to keep less (step 60c).
@@ -18,12 +18,12 @@ A message: latency, and bytes / bandwidth. The ring of step 94d sends 2 (n - 1) 
 Memory: for a parameter 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the inputs of the layers. A
 layer has 12 width^2 parameters, 4 in its attention and 8 in its MLP.
 
-The machine has A100s, by NVIDIA's data sheet, in boxes of eight; 60 % of their teraflops and the
-two latencies are assumed. From what NVIDIA measured on 1,024 A100s follow 34 days for 300 billion
-tokens (Narayanan et al., 2021). This plan says 29.
+The A100s are those of NVIDIA's data sheet; 60 % of their teraflops and the two latencies are
+assumed. From what NVIDIA measured on 1,024 of them follow 34 days for 300 billion tokens (Narayanan
+et al., 2021). This plan says 29.
 
-The trap is in what is left out, such as memory's bandwidth, or machines that fail (step 97b). Trust
-the order of the plans rather than their times.
+The trap is in what is left out, such as memory's bandwidth. Trust the order of the plans rather
+than their times.
 
 New: A100, GPT3, ring, plan.
 Try: 300 GB/s between the boxes as well. How many days does tensor alone take then?
@@ -79,16 +79,18 @@ if __name__ == "__main__":
         "and pipeline": [each for each in divisions if each[1] == 1],
         "all three": divisions,
     }
+    lines = []
     for kind, choices in kinds.items():
         plans = [(*plan(*each), each) for each in choices]
         fitting = [(sum(s.values()), s, each) for s, size, each in plans if size < A100.memory]
         if not fitting:
-            print(f"{kind:12} needs {plans[0][1] / 1e9:,.0f} GB in each GPU")
+            lines.append(f"{kind:12} needs {plans[0][1] / 1e9:,.0f} GB in each GPU")
             continue
         total, seconds, division = min(fitting, key=lambda entry: entry[0])
         parts = ", ".join(f"{cause} {each / total:.0%}" for cause, each in seconds.items())
         days = total * 300e9 / (GPT3.sequences * GPT3.length) / 86400  # for 300 billion tokens
-        print(f"{kind:12} {' x '.join(map(str, division)):10} {days:3.0f} days: {parts}")
+        lines.append(f"{kind:12} {' x '.join(map(str, division)):10} {days:3.0f} days: {parts}")
+    print("\n".join(lines))
     # -> data         needs 2,788 GB in each GPU
     # -> data, ZeRO   needs 703 GB in each GPU
     # -> and tensor   64 x 16 x 1  92 days: work 27%, bubble 0%, tensor 73%, data 0%

@@ -10,8 +10,8 @@ They are real processes then, which send real messages. Without mpiexec, two sim
 In both cases one rank alone trains the same network for comparison. The losses agree to the last
 digit shown, and they still do after 1,600 steps (step98b.py 1600), when it writes words.
 
-The trap is in the figure that one prints. Each rank has the loss of its own share; the loss of the
-batch is the mean, one all_reduce more. And only rank 0 prints.
+The trap is in what one prints. Each rank has the loss of its own share; the loss of the batch is
+the mean, one all_reduce more. And only rank 0 prints.
 
 What you have now: a small PyTorch that you have built idea by idea, from a box with a derivative to
 processes that train a GPT together. What PyTorch has that you have not: fast kernels for every

@@ -1,10 +1,10 @@
 """Step 94d: All-reduce in a ring
 
 In step 94c rank 0 sends n - 1 arrays while the others wait. Can all ranks work alike? In a ring
-each rank sends to the next one only, and receives from the one before. The array is cut into n
-chunks. First round: each rank sends a chunk on, adds what has come to its own, and sends this sum
-on in the next step. After n - 1 steps each rank has one chunk of the total. Second round: the
-complete chunks go round. With chunks a, b, c (b2 is the sum of b over two ranks, b3 over all):
+each rank sends to the next one, and receives from the one before. The array is cut into n chunks.
+First round: each rank sends a chunk on, adds what has come to its own, and sends this sum on in the
+next step. Then each rank has one chunk of the total. Second round: the complete chunks go round.
+With chunks a, b, c (b2 is the sum of b over two ranks, b3 over all):
 
                at first    step 1      step 2      step 3      step 4
     rank 0     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3

@@ -11,8 +11,7 @@ All ranks have to shuffle alike, and take turns in the result:
     rank 1 of 2        2   0   3   1   4
 
 So the first n samples of two ranks are together the first 2 n of the whole order: the two train
-with the batches of one. A sampler yields the numbers of the samples, and is given to the loader:
-DataLoader(dataset, 32, sampler=DistributedSampler(dataset)).
+with the batches of one. The loader gets it as a sampler (step 77a).
 
 The trap: the sampler does not know the epoch. Without sampler.set_epoch(epoch) all epochs have the
 order of the first.

@@ -1,9 +1,9 @@
 """Step 96a: ZeRO: the state of the optimizer divided
 
 Ten GPUs have ten times the memory of one: why can they not train a network ten times as large? Data
-parallelism divides the samples, and nothing else. Weights, gradients and Adam's two moments are in
-all ranks, equal to the last bit. For a weight in float32 these are 4 + 4 + 8 bytes. The moments are
-half of it, and each is needed in one place only: where its weight is moved.
+parallelism divides the samples only. Weights, gradients and Adam's two moments are in all ranks. In
+float32 these are 4 + 4 + 8 bytes for a weight. The moments are half of it, and each is needed in
+one place only: where its weight is moved.
 
 So let each rank own some of the parameters, keep the moments of these, and move these:
 

@@ -62,7 +62,7 @@ if __name__ == "__main__":
     manual_seed(0)
     inputs, targets = randn(400, 16), randint(0, 4, (400,))
 
-    def train(path, fails_at):
+    def train(path, fails_at=None):
         """Three epochs of four steps, with a file after each."""
         init_process_group("mpi")
         manual_seed(0)
@@ -82,11 +82,11 @@ if __name__ == "__main__":
         return first, model.module.weight.detach()
 
     with tempfile.TemporaryDirectory() as folder:
-        _, whole = simulate(2, train, Path(folder, "one"), None)[0]
+        _, whole = simulate(2, train, Path(folder, "one"))[0]
         try:
             simulate(2, train, Path(folder, "two"), 7)
         except Exception:
             print("the job has failed")  # -> the job has failed
-        first, again = simulate(2, train, Path(folder, "two"), None)[0]
+        first, again = simulate(2, train, Path(folder, "two"))[0]
     print(f"goes on after step {first}, weights differ by {(again - whole).abs().max().item()}")
     # -> goes on after step 4, weights differ by 0.0

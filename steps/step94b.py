@@ -1,31 +1,29 @@
 """Step 94b: Ranks that can be looked into: send and recv of tensors
 
 How do I find a mistake in a program of eight processes? Each prints when it likes, and a debugger
-sees one of them. And every function of step 94a has to be handed its rank and its links.
+sees one of them. And every function of step 94a has to be handed its rank and its pipe.
 
 For learning, ranks can be threads of one process. Threads share memory, but these must not: all
 that passes between them goes through `send`, which puts a copy into a queue. There is one queue
-from each rank to each other, so it does not matter which thread is faster:
+from each rank to each other:
 
     send(tensor, dst)     a copy of the elements, to rank dst
     recv(tensor, src)     waits for those of rank src, and writes them into this tensor
 
-simulate(4, program) runs a program as four ranks and returns what each of them returned. Where a
-rank stands, it asks `here`: a threading.local, whose attributes each thread has for itself. So no
-function has to hand on rank and links any more. A program starts with init_process_group, by which
-its processes find each other. "mpi" is what sends the messages between real ones (step 94e);
-simulated ranks know each other already.
+simulate(3, program) runs a program as three ranks and returns what each of them returned. `here` is
+a threading.local, whose attributes each thread has for itself. `simulate` writes there which rank
+this is and how it reaches the others, its world. A program begins with init_process_group, as in
+PyTorch. Here it has little to do; where ranks are processes, it finds the others (step 94e), by the
+library that is named: "mpi".
 
-The trap is the deadlock of step 94a. Here a rank that has waited for two seconds gives up with an
-error, queue.Empty.
+The trap is the deadlock of step 94a. A rank that has waited for two seconds gives up with an error,
+queue.Empty.
 
-PyTorch: torch.distributed. Its ranks are always processes, and they wait for half an hour; simulate
-is not PyTorch's. In the finished simulate one rank runs at a time, in the order of the ranks, and
-draws random numbers of its own. The finished recv, as PyTorch's, takes from any rank where src is
-None.
+PyTorch: torch.distributed. Its ranks are always processes; simulate is not PyTorch's. In the
+finished one a single rank runs at a time, and each draws random numbers of its own.
 
-New: Place, World, simulate, init_process_group, get_rank, get_world_size, send, recv.
-Try: let rank 0 of `pass_on` receive before it sends.
+New: World, simulate, init_process_group, get_rank, get_world_size, send, recv.
+Try: let rank 0 receive as well, from rank size - 1.
 """
 
 import threading
@@ -34,16 +32,9 @@ from queue import Queue
 
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its methods)
 from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import arange, zeros
+from tinytorch.ops.creation import zeros
 
-
-class Place(threading.local):
-    """What a rank knows of its place: its world, and the group once it has joined it."""
-
-    world = group = None
-
-
-here = Place()
+here = threading.local()  # what a rank knows of its place
 
 
 class World:
@@ -97,35 +88,16 @@ def recv(tensor, src=None):
 if __name__ == "__main__":
 
     def pass_on():
-        """Each rank sends its number to the next one; the last one to rank 0."""
+        """Each rank adds what has come to its own, and sends the sum to the next one."""
         init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        x = tensor([float(rank), 10.0])
-        if rank == 0:
-            send(x, 1)
-            recv(x, size - 1)
-        else:
-            came = zeros(2)
+        rank = get_rank()
+        x, came = tensor([float(rank), 10.0]), zeros(2)
+        if rank > 0:
             recv(came, rank - 1)
-            send(x + came, (rank + 1) % size)
+        x += came
+        if rank < get_world_size() - 1:
+            send(x, rank + 1)
+        x += 100  # not in the next rank: it has a copy
         return x.tolist()
 
-    for result in simulate(4, pass_on):
-        print(result)
-    # -> [6.0, 40.0]
-    # -> [1.0, 10.0]
-    # -> [2.0, 10.0]
-    # -> [3.0, 10.0]
-
-    def copies():
-        """Rank 0 changes a tensor after it has sent it."""
-        init_process_group("mpi")
-        x = arange(3.0)
-        if get_rank() == 0:
-            send(x, 1)
-            x += 100
-        else:
-            recv(x, 0)
-        return x.tolist()
-
-    print(simulate(2, copies))  # -> [[100.0, 101.0, 102.0], [0.0, 1.0, 2.0]]
+    print(simulate(3, pass_on))  # -> [[100.0, 110.0], [101.0, 120.0], [103.0, 130.0]]

@@ -1,21 +1,22 @@
 """Step 94c: The sum of all ranks, through one of them
 
-What do many processes need, to train one network? Above all one thing: the sum of an array of all
-ranks, in all of them. The array will be the gradient (step 95a). PyTorch calls it all-reduce. With
-send and recv it can be written down at once. All ranks send their tensor to rank 0, which adds them
-and sends the sum back to all:
+What do many processes need, to train one network? Above all the sum of an array of all ranks, in
+all of them. The array will be the gradient (step 95a). This is called all-reduce. With send and
+recv it can be written at once: all ranks send their tensor to rank 0, which adds them and sends the
+sum back to all:
 
     rank 1  -> x1 ->                            -> sum -> rank 1
     rank 2  -> x2 ->   rank 0: x0 + x1 + x2     -> sum -> rank 2
 
-The way back is a call of its own, broadcast: one rank has something that all should get. Both are
-collectives. All ranks make the same call, and nothing in a message says to which call it belongs:
-messages are told apart by their order alone. So all ranks have to make the same calls in the same
-order. `if get_rank() == 0: all_reduce(loss)` is the best known trap of torch.distributed.
+The way back is a call of its own, broadcast: one rank has something that all should get. Calls that
+all ranks make together are collectives.
 
-The sum is right, and it does not scale: each other rank moves two arrays, one out and one in, and
-rank 0 moves 2 (n - 1), while the others wait for it. The demo counts what rank 0 sends: half of
-that. With 1,000 ranks it would send 999 arrays, one after the other.
+The trap: nothing in a message says to which call it belongs. Messages are told apart by their order
+alone, so all ranks have to make the same calls in the same order. `if get_rank() == 0:
+all_reduce(loss)` is the best known mistake.
+
+The sum is right, and it does not scale: rank 0 receives n - 1 arrays and sends n - 1, one after the
+other, while the others wait for it. The demo counts what each of six ranks sends.
 
 PyTorch: all_reduce and broadcast, which write into the tensor that they are given.
 
@@ -31,24 +32,15 @@ import tinytorch.nn.functional  # noqa: F401 (gives Tensor its methods)
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import arange, zeros_like
 
-
-class Place(threading.local):
-    """What a rank knows of its place: its world, and the group once it has joined it."""
-
-    world = group = None
-
-
-here = Place()
+here = threading.local()  # what a rank knows of its place
 
 
 class World:
-    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b.
-
-    sent: how many bytes this rank has sent.
-    """
+    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b."""
 
     def __init__(self, rank, size, queues):
-        self.rank, self.size, self.queues, self.sent = rank, size, queues, 0
+        self.rank, self.size, self.queues = rank, size, queues
+        self.sent = 0  # bytes that this rank has sent
 
     def send(self, array, dst):
         self.sent += array.nbytes
@@ -125,11 +117,10 @@ if __name__ == "__main__":
         broadcast(y, 1)
         return x.tolist(), y.tolist()
 
-    for x, y in simulate(3, total):
-        print(x, y)
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
-    # -> [6.0, 30.0] [0.0, 1.0, 2.0]
+    print(*simulate(3, total), sep="\n")
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
+    # -> ([6.0, 30.0], [0.0, 1.0, 2.0])
 
     def arrays_sent():
         """How many arrays this rank sends in an all_reduce."""
@@ -138,7 +129,5 @@ if __name__ == "__main__":
         all_reduce(x)
         return here.group.sent / x.array.nbytes
 
-    for size in (2, 6):
-        print(size, "ranks send", simulate(size, arrays_sent))  # here: the package does not count
-    # -> 2 ranks send [1.0, 1.0]
-    # -> 6 ranks send [5.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    print(simulate(6, arrays_sent))  # here: the package does not count
+    # -> [5.0, 1.0, 1.0, 1.0, 1.0, 1.0]

@@ -1,27 +1,26 @@
 """Step 94e: Real processes: MPI
 
 Do these programs run on real processes? So far a rank is a thread, and its world is a few queues.
-Nothing above `World` knows that: all functions call only group.send and group.recv. So a second
-class with these two methods is all that is needed to run them on other machines.
+But all functions call only group.send and group.recv, and read the rank and the size. A second
+class that has these is all that is needed to run them on many machines.
 
-MPI, the Message Passing Interface, has been the library for that since 1994. Its launcher starts
-the processes, on this machine or on many, and tells each of them its rank:
+MPI, the Message Passing Interface, is a library for that. Its launcher starts the processes, on
+this machine or on many, and tells each of them its rank. In Python it is the module mpi4py:
 
     pip install mpi4py mpich
     mpiexec -n 2 python steps/step94e.py
 
-In Python it is the module mpi4py. init_process_group takes the simulated world where there is one,
-and else MPI's. So one program runs in both, and the ring of step 94d, which is ours, sends real
-messages. Start the demo in both ways: with mpiexec each line names its process.
+init_process_group takes the simulated world where there is one, and else MPI's. So one program runs
+in both, and the ring of step 94d sends real messages. Start the demo in both ways: with mpiexec
+each line names its process.
 
 The trap: in a simulated world send never waits, as a queue holds anything. MPI's send may wait
 until the other side receives, and in a ring all ranks send first: a deadlock, but only with long
 arrays. So MPIWorld begins to send, with isend, and goes on. It has to keep the request that isend
-returns for as long as MPI reads the memory.
+returns for as long as MPI reads the memory; this simple one keeps all of them.
 
 PyTorch: init_process_group("gloo"), "nccl" for GPUs, or "mpi". The launcher is torchrun. The
-finished one here is python -m tinytorch.distributed.run; it has time limits, compares the calls of
-the ranks, and ends all of them when one fails.
+finished one here is python -m tinytorch.distributed.run, which ends all ranks when one fails.
 
 Changed: init_process_group. New: MPIWorld.
 Try: write comm.send in place of isend, and an x of 2,000,000 elements. Start it with mpiexec.
@@ -35,24 +34,15 @@ from queue import Queue
 import tinytorch.nn.functional  # noqa: F401 (gives Tensor its methods)
 from tinytorch.ops.creation import arange, zeros, zeros_like
 
-
-class Place(threading.local):
-    """What a rank knows of its place: its world, and the group once it has joined it."""
-
-    world = group = None
-
-
-here = Place()
+here = threading.local()  # what a rank knows of its place
 
 
 class World:
-    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b.
-
-    sent: how many bytes this rank has sent.
-    """
+    """The other ranks, as one rank sees them. queues[a, b] holds what a has sent to b."""
 
     def __init__(self, rank, size, queues):
-        self.rank, self.size, self.queues, self.sent = rank, size, queues, 0
+        self.rank, self.size, self.queues = rank, size, queues
+        self.sent = 0  # bytes that this rank has sent
 
     def send(self, array, dst):
         self.sent += array.nbytes
@@ -92,7 +82,7 @@ def simulate(size, function, *args):
 
 def init_process_group(backend=None):
     """Make the group of all ranks: of the simulated world, or of those that mpiexec started."""
-    here.group = MPIWorld() if here.world is None else here.world
+    here.group = here.world if hasattr(here, "world") else MPIWorld()
 
 
 def get_rank():

@@ -19,8 +19,8 @@ As the wrapper is a Module around a Module, all names in its state_dict begin wi
 model.module, and one process can load the file.
 
 The trap: rank 0 is special at the start only. If a program changes the weights of rank 0 later, say
-by a file that it loads, nothing sends the change to the others. Buffers drift, too, as BatchNorm's
-averages see half of the samples: the finished one sends those of rank 0 before each call.
+by a file that it loads, nothing sends the change to the others. (The finished one does send the
+buffers before each call, as each rank's BatchNorm sees samples of its own.)
 
 PyTorch: torch.nn.parallel.DistributedDataParallel.
 
@@ -29,7 +29,6 @@ Try: leave out the broadcast, and find the line of the demo that tells.
 """
 
 import tinytorch.autograd.backward
-import tinytorch.nn.functional
 import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_rank, get_world_size, init_process_group
@@ -58,7 +57,7 @@ class DistributedDataParallel(Module):
         return self.module(*inputs)
 
     def average(self, param):
-        """Called when the gradient of `param` is complete."""
+        """Make the gradient of `param`, which is complete, the mean of all ranks."""
         all_reduce(param.grad)
         param.grad.div_(get_world_size())
 
@@ -80,17 +79,13 @@ if __name__ == "__main__":
             optimizer.zero_grad()
             cross_entropy(model(x), t).backward()
             optimizer.step()
-        return {name: value.detach() for name, value in model.state_dict().items()}
+        return model.state_dict()
 
-    def difference(a, b):
-        """The largest one between two networks, in whatever names."""
-        pairs = zip(a.values(), b.values(), strict=True)
-        return max((p - q).abs().max().item() for p, q in pairs)
-
-    (one,) = simulate(1, train, False)
+    one = simulate(1, train, False)[0]["0.weight"]
     a, b = simulate(2, train, False)
-    print(f"without the wrapper: {difference(a, b):.2f}")  # -> without the wrapper: 0.74
-    a, b = simulate(2, train, True)
-    print(f"with it: {difference(a, b)}, like one process: {difference(a, one) < 1e-5}")
-    # -> with it: 0.0, like one process: True
-    print(list(a))  # -> ['module.0.weight', 'module.0.bias', 'module.2.weight', 'module.2.bias']
+    print(f"without it: {(a['0.weight'] - b['0.weight']).abs().max():.2f} apart")
+    # -> without it: 0.74 apart
+    a, b = [states["module.0.weight"] for states in simulate(2, train, True)]
+    equal = (a - one).abs().max().item() < 1e-5
+    print(f"with it: {(a - b).abs().max().item()} apart, equal to one process: {equal}")
+    # -> with it: 0.0 apart, equal to one process: True

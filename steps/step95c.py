@@ -1,30 +1,26 @@
-"""Step 95c: Buckets: many gradients in one message
+"""Step 95c: A bucket: many gradients in one message
 
 Why is a network of many small layers slow on two machines? The wrapper of step 95b sends each
 gradient alone. 12 layers are 24 messages for each batch, and a message has a price, however short
 it is. Between two processes of the machine where this was written, MPI's all-reduce of 4 bytes took
-2 microseconds, one of 1,024 bytes 3, and one of a megabyte 116. Between machines a short one takes
-longer still, and the price grows with the number of ranks (step 94d).
+2 microseconds, and one of 1,024 bytes 3. The price grows with the number of ranks (step 94d).
 
 So gradients are laid one behind the other in one tensor, a bucket, and the bucket is sent:
 
     flat      | weight 0 ......... | bias 0 | weight 1 ......... | bias 1 | ...
-    views       views[0]             [1]      [2]                  [3]       in their shapes
+    views     of weight 0            bias 0   weight 1             bias 1     in their shapes
 
-The parts are views, the memory of `flat` in the shape of each parameter. A gradient that is there
+The parts are views: the memory of `flat`, in the shape of each parameter. A gradient that is there
 is copied into its view, and divided on the way: the sum of two large numbers might overflow where
-their mean does not. When no gradient is missing any more, the buckets are sent, and the means are
+their mean does not. When no gradient is missing any more, the bucket is sent, and the means are
 copied back.
 
-Why not one bucket for all? The next step sends the first while others are being filled. So a bucket
-counts as full when it has 25 MiB, bucket_cap_mb.
+The trap: ranks with another order of parameters would add up what does not belong together. The
+order is that of module.parameters(), equal in all.
 
-The trap: ranks that divide their parameters differently would add up what does not belong together.
-The order is that of module.parameters(), equal in all.
+PyTorch does the same. Each type and each device has a bucket of its own there.
 
-PyTorch: the same name and the same 25. Each type and each device has buckets of its own there.
-
-New: Bucket, divide_into_buckets. Changed: DistributedDataParallel.
+New: Bucket. Changed: DistributedDataParallel.
 Try: make the views by part.clone().view(...). What is sent then?
 """
 
@@ -45,57 +41,41 @@ class Bucket:
     """The gradients of some parameters, one behind the other in one tensor: one message."""
 
     def __init__(self, params):
-        self.params, sizes = params, [param.numel() for param in params]
+        sizes = [param.numel() for param in params]
         self.flat = zeros(sum(sizes))
-        parts = self.flat.split(sizes)
-        self.views = [part.view(param.shape) for part, param in zip(parts, params, strict=True)]
-        self.missing = set(range(len(params)))  # whose gradients have not come
-
-
-def divide_into_buckets(params, cap_mb):
-    """Buckets for the parameters in their order. A bucket is full when it has cap_mb MiB."""
-    buckets, filling = [], []
-    for param in params:
-        filling.append(param)
-        if sum(p.numel() * p.element_size() for p in filling) >= cap_mb * 2**20:
-            buckets.append(Bucket(filling))
-            filling = []
-    return [*buckets, Bucket(filling)] if filling else buckets
+        pairs = zip(params, self.flat.split(sizes), strict=True)
+        self.views = {param: part.view(param.shape) for param, part in pairs}
+        self.missing = set(params)  # those whose gradients have not come
 
 
 class DistributedDataParallel(Module):
     """Calls `module`, and makes each gradient the mean of the gradients of all ranks."""
 
-    def __init__(self, module, bucket_cap_mb=None):
+    def __init__(self, module):
         super().__init__()
         self.module = module
         for each in [*module.parameters(), *module.buffers()]:
             broadcast(each.detach(), 0)  # the same memory, outside of the graph
-        params = list(module.parameters())
-        self.buckets = divide_into_buckets(params, 25 if bucket_cap_mb is None else bucket_cap_mb)
-        # Where each gradient belongs: its bucket, and its number there.
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        for param in params:
+        self.bucket = Bucket(list(module.parameters()))
+        for param in module.parameters():
             param.register_post_accumulate_grad_hook(self.average)
 
     def forward(self, *inputs):
         return self.module(*inputs)
 
     def average(self, param):
-        """Called when the gradient of `param` is complete."""
-        bucket, i = self.places[param]
-        bucket.views[i].copy_(param.grad / get_world_size())
-        bucket.missing.remove(i)
-        if not any(bucket.missing for bucket in self.buckets):
+        """Put the gradient of `param`, which is complete, into the bucket."""
+        self.bucket.views[param].copy_(param.grad / get_world_size())
+        self.bucket.missing.remove(param)
+        if not self.bucket.missing:
             self.finish()
 
     def finish(self):
-        """Send the buckets, and copy the means back."""
-        for bucket in self.buckets:
-            all_reduce(bucket.flat)
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                param.grad.copy_(view)
-            bucket.missing = set(range(len(bucket.params)))
+        """Send the bucket, and copy the means back."""
+        all_reduce(self.bucket.flat)
+        for param, view in self.bucket.views.items():
+            param.grad.copy_(view)
+        self.bucket.missing = set(self.bucket.views)
 
 
 if __name__ == "__main__":
@@ -104,20 +84,20 @@ if __name__ == "__main__":
     whole = Sequential(*[Linear(16, 16) for _ in range(12)])
     whole(inputs.flatten(0, 1)).square().mean().backward()
 
-    def gradients(cap):
+    def gradients():
         """Those of 12 layers, by two ranks, and in how many messages."""
         init_process_group("mpi")
         model = Sequential(*[Linear(16, 16) for _ in range(12)])
         model.load_state_dict(whole.state_dict())
-        ddp = DistributedDataParallel(model, bucket_cap_mb=cap)
-        calls = default_group().begun  # how many calls the group has made
-        ddp(inputs[get_rank()]).square().mean().backward()
-        return [p.grad for p in model.parameters()], default_group().begun - calls
+        ddp = DistributedDataParallel(model)
+        for _ in range(2):  # the bucket is filled again
+            model.zero_grad()
+            before = default_group().begun  # how many messages the group has begun
+            ddp(inputs[get_rank()]).square().mean().backward()
+        return [p.grad for p in model.parameters()], default_group().begun - before
 
-    for cap in (None, 0):  # 25 MiB; each gradient is a bucket
-        (grads, sent), _ = simulate(2, gradients, cap)
-        pairs = zip(grads, whole.parameters(), strict=True)
-        error = max((g - p.grad).abs().max().item() for g, p in pairs)
-        print(f"{sent} messages, gradients right: {error < 1e-6}")
-    # -> 1 messages, gradients right: True
-    # -> 24 messages, gradients right: True
+    grads, sent = simulate(2, gradients)[0]
+    pairs = zip(grads, whole.parameters(), strict=True)
+    error = max((g - p.grad).abs().max().item() for g, p in pairs)
+    print(f"{len(grads)} gradients in {sent} message, right: {error < 1e-6}")
+    # -> 24 gradients in 1 message, right: True

@@ -12,15 +12,14 @@ same, so the waste is easy to miss: the demo counts 8 messages where 2 are enoug
 no_sync sets a switch for a while. A call of the wrapper looks at it, and remembers for the backward
 pass that belongs to the call whether its gradients are to be sent.
 
-Why is the result right without it, if less economical? The second backward adds its gradient to the
-mean of the first ones, and averages again. A mean that all ranks have already is not changed by
-that.
+(Why is the result right without it? The second backward adds its gradient to the mean of the first
+ones, and averages again. A mean that all ranks have already is not changed by that.)
 
 The trap: the call decides, not backward. If only backward stands inside, everything is sent.
 
 PyTorch: DistributedDataParallel.no_sync, the same.
 
-New: DistributedDataParallel.no_sync. Changed: the other methods of DistributedDataParallel.
+New: DistributedDataParallel.no_sync. Changed: three other methods of DistributedDataParallel.
 Try: put only the backward inside of no_sync. How many messages are sent?
 In depth: ddp01 to ddp15.
 """
@@ -44,12 +43,11 @@ class Bucket:
     """The gradients of some parameters, one behind the other in one tensor: one message."""
 
     def __init__(self, params):
-        self.params, sizes = params, [param.numel() for param in params]
+        sizes = [param.numel() for param in params]
         self.flat = zeros(sum(sizes))
-        parts = self.flat.split(sizes)
-        self.views = [part.view(param.shape) for part, param in zip(parts, params, strict=True)]
-        self.missing = set(range(len(params)))  # whose gradients have not come
-        self.work = None  # the message, once it has begun
+        pairs = zip(params, self.flat.split(sizes), strict=True)
+        self.views = {param: part.view(param.shape) for param, part in pairs}
+        self.missing = set(params)  # those whose gradients have not come
 
 
 def divide_into_buckets(params, cap_mb):
@@ -57,7 +55,7 @@ def divide_into_buckets(params, cap_mb):
     buckets, filling = [], []
     for param in params:
         filling.append(param)
-        if sum(p.numel() * p.element_size() for p in filling) >= cap_mb * 2**20:
+        if sum(p.nbytes for p in filling) >= cap_mb * 2**20:
             buckets.append(Bucket(filling))
             filling = []
     return [*buckets, Bucket(filling)] if filling else buckets
@@ -76,9 +74,8 @@ class DistributedDataParallel(Module):
         self.buckets = divide_into_buckets(params[::-1], cap)  # backward begins at the last layer
         self.launched = 0  # how many buckets have been sent
         self.require_backward_grad_sync = True  # no_sync sets it to False for a while
-        # Where each gradient belongs: its bucket, and its number there.
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        for param in params:
+        self.places = {param: bucket for bucket in self.buckets for param in bucket.views}
+        for param in module.parameters():
             param.register_post_accumulate_grad_hook(self.average)
 
     def forward(self, *inputs):
@@ -95,15 +92,15 @@ class DistributedDataParallel(Module):
             self.require_backward_grad_sync = True
 
     def average(self, param):
-        """Called when the gradient of `param` is complete."""
+        """Put the gradient of `param`, which is complete, into its bucket."""
         if not self.reducing:
             return
-        bucket, i = self.places[param]
-        bucket.views[i].copy_(param.grad / get_world_size())
-        bucket.missing.remove(i)
+        bucket = self.places[param]
+        bucket.views[param].copy_(param.grad / get_world_size())
+        bucket.missing.remove(param)
         while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
-            bucket = self.buckets[self.launched]
-            bucket.work = all_reduce(bucket.flat, async_op=True)
+            full = self.buckets[self.launched]
+            full.work = all_reduce(full.flat, async_op=True)
             self.launched += 1
         if self.launched == len(self.buckets):
             self.finish()
@@ -112,9 +109,9 @@ class DistributedDataParallel(Module):
         """Wait for the buckets, and copy the means back."""
         for bucket in self.buckets:
             bucket.work.wait()
-            for param, view in zip(bucket.params, bucket.views, strict=True):
+            for param, view in bucket.views.items():
                 param.grad.copy_(view)
-            bucket.missing = set(range(len(bucket.params)))
+            bucket.missing = set(bucket.views)
         self.launched = 0
 
 
@@ -132,13 +129,13 @@ if __name__ == "__main__":
         model = Sequential(*[Linear(16, 16) for _ in range(3)])
         model.load_state_dict(whole.state_dict())
         ddp = DistributedDataParallel(model, bucket_cap_mb=2000 / 2**20)  # two buckets
-        calls = default_group().begun
+        before = default_group().begun  # how many messages the group has begun
         *parts, last = inputs[get_rank()]
         for part in parts:
             with ddp.no_sync() if economical else nullcontext():
                 (ddp(part).square().mean() / 4).backward()
         (ddp(last).square().mean() / 4).backward()
-        sent = default_group().begun - calls
+        sent = default_group().begun - before
         pairs = zip(model.parameters(), whole.parameters(), strict=True)
         error = max((p.grad - q.grad).abs().max().item() for p, q in pairs)
         return f"gradients right: {error < 1e-6}, messages: {sent}"

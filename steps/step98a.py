@@ -1,8 +1,8 @@
 """Step 98a: A plan for 1,000 GPUs
 
 How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? Such a machine is too dear to
-try the ways of dividing the work, so they are computed. They can be combined: d ranks for the
-samples (95b), t for each matrix (96d), p for the layers (97a), with d t p = n.
+try the divisions of the work, so they are computed: d ranks for the samples (95b), t for each
+matrix (96d), p for the layers (97a), with d t p = n.
 
 Work: forward takes 2 operations for each parameter and token, a product and a sum; backward takes
 4, for dL/dx and dL/dW; and 2 more compute forward again, to keep less (step 60c).
@@ -18,13 +18,11 @@ A message: latency, and bytes / bandwidth. The ring of step 94d sends 2 (n - 1) 
 Memory: for a parameter 2 + 2 bytes, and 12 / d by ZeRO (step 96a); and the inputs of the layers. A
 layer has 12 width^2 parameters, 4 in its attention and 8 in its MLP.
 
-The machine has A100s, by NVIDIA's data sheet: 312 teraflops, 80 GB, in boxes of eight with 300 GB/s
-inside, and 25 GB/s for each GPU between boxes (200 Gbit/s). 60 % of the teraflops and the two
-latencies are assumed. One check: from the speed that NVIDIA measured for such a network on 1,024
-A100s follow 34 days for 300 billion tokens (Narayanan et al., 2021). This plan says 29.
+The A100s are those of NVIDIA's data sheet; 60 % of their teraflops and the two latencies are
+assumed. From what NVIDIA measured on 1,024 of them follow 34 days for 300 billion tokens (Narayanan
+et al., 2021). This plan says 29.
 
-The trap is in what is left out, such as memory's bandwidth, or machines that fail (step 97b). Trust
-the order of the plans rather than their times.
+The trap is in what is left out, such as memory's bandwidth. Trust the order, and not the times.
 
 New: A100, GPT3, ring, plan.
 Try: 300 GB/s between the boxes as well. How many days does tensor alone take then?

@@ -2,9 +2,7 @@
 
 Does all of this hold for the GPT of step 58d? The program below is that of one process, with four
 changes: init_process_group, DistributedDataParallel, DistributedSampler, and the size of the batch
-divided by the number of ranks. SelfAttention, Block and GPT stand here as they did there.
-
-Start it with as many processes as you like, one, two or four:
+divided by the number of ranks. Start it with one, two or four processes:
 
     mpiexec -n 2 python steps/step98b.py
 
@@ -12,8 +10,8 @@ They are real processes then, which send real messages. Without mpiexec, two sim
 In both cases one rank alone trains the same network for comparison. The losses agree to the last
 digit shown, and they still do after 1,600 steps (step98b.py 1600), when it writes words.
 
-The trap is in the figure that one prints. Each rank has the loss of its own share; the loss of the
-batch is the mean, one all_reduce more. And only rank 0 prints.
+The trap is in what one prints. Each rank has the loss of its own share; the loss of the batch is
+the mean, one all_reduce more. And only rank 0 prints.
 
 What you have now: a small PyTorch that you have built idea by idea, from a box with a derivative to
 processes that train a GPT together. What PyTorch has that you have not: fast kernels for every
@@ -26,9 +24,7 @@ Try: write DataLoader(data, 16 // size, shuffle=True), without the sampler. What
 
 import numpy as np
 
-import tinytorch.autograd.backward
-import tinytorch.nn.functional
-import tinytorch.ops.sampling  # noqa: F401 (these give Tensor its methods)
+import tinytorch.autograd.backward  # noqa: F401 (gives Tensor backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import tensor
 from tinytorch.distributed.collectives import all_reduce

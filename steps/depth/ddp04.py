@@ -1,9 +1,9 @@
 """Step ddp04: Buckets in the package's dress
 
-Step 95c built buckets: gradients one behind the other in one array, and one message for all. Here a
-gradient is divided by the number of processes on its way into the bucket: that costs no extra pass,
-and the sum of float16 numbers cannot overflow where the mean does not. After the message, .grad is
-the view: nothing is copied back. A bucket is full at 25 MiB, and each type has its own.
+Step 95c built a bucket: gradients one behind the other in one array, and one message for all. Here
+a gradient is divided by the number of processes on its way into the bucket: that costs no extra
+pass, and the sum of float16 numbers cannot overflow where the mean does not. After the message,
+.grad is the view: nothing is copied back. A bucket is full at 25 MiB, and each type has its own.
 
 The trap: if the processes divide their parameters differently, they add what does not belong
 together. The order is that of module.parameters(), equal in all.

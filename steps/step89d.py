@@ -19,8 +19,8 @@ tracer by item(), which is refused to all.)
 No output depends on a check, and without_dead_code keeps it. If one fails in a backward graph, it
 is too late to run the function in eager: the program gets the error CheckFailed.
 
-The trap: a run that fails a check halfway must not have changed anything. So far a graph changes
-nothing at all; step 89g must keep that.
+The trap: a run that fails a check halfway must not have changed anything. A graph never does: it
+writes into no tensor of the program (step 89g).
 
 PyTorch: torch._check, and the asserts that Dynamo leaves in a graph.
 

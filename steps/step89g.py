@@ -1,34 +1,26 @@
-"""Step 89g: Writes into the program's tensors
+"""Step 89g: Writes into what the program holds
 
     running_mean += 0.1 * (batch_mean - running_mean)
 
-A batch norm keeps averages. In the trace the tracer of running_mean has become another node, by
-Tracer.write of step 87f. But when the trace ends, the tensor gets its old array back, the new node
-is not an output, and no run ever writes: in silence.
+A run of a graph gives numbers, and nothing else. So this write is lost, in silence: in the trace
+the tracer of running_mean becomes another node (step 87f), then the tensor gets its old array back,
+and no run ever writes. A count of calls in an attribute is right, but only because the guard sees
+it change, and each call traces anew.
 
-A source whose tracer no longer stands for its input
-has been written. What the tracer stands for at the end becomes one more output of the graph,
+After the trace both can be seen. check_sources asks whether a tensor of the program still has the
+node that it began with. The Watch of step 89b knows what else the function can reach, and says
+whether something has changed. Then the function runs in eager.
 
-    forward:  sources  ->  results | written values | what backward needs
+Before that, what the trace has changed is put back, so that it happens once and not twice:
+restore() does it for lists, sets, dicts, classes and closures, and `traced` for gradients.
 
-and after a run, each of these is copied into the tensor's memory. A read after the write has met
-the new node already. And since nothing is written before the end, a run that fails a check halfway
-has changed nothing.
+The trap: files, clocks, and objects that no name leads to are still not seen (step 89c).
 
-If two tensors share memory, a write into one changes what the other shows. If two sources of the
-trace share memory, or two tensors of a later call, the function runs in eager.
+PyTorch repeats such effects after the graph has run. The written values are outputs of its graph;
+this is called functionalization. The package does that, too.
 
-Backward may have kept a written input as it was before. So with_copies puts a copy in its place.
-bump_version counts the write, so that backward() finds out if a value that it needs was
-overwritten (step 66a).
-
-The trap: a write may also give a tensor from outside a history, as in buffer.add_(weight). The
-graph of autograd then goes on through it, which a list of values cannot repeat: Break.
-
-PyTorch: functionalization, a pass before AOTAutograd.
-
-New: check_sources, with_copies, Captured.written. Changed: capture, CompiledCall.forward, Compiled.
-Try: leave out the copying in CompiledCall.forward: count and mean stay 0.
+New: check_sources, Watch.restore. Changed: capture, Compiled.traced.
+Try: call watch.changed() in place of watch.restore(): two calls are counted as three.
 """
 
 import functools
@@ -45,7 +37,6 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.utils._nested import tensors_in
 
@@ -425,9 +416,8 @@ tracing_device = Device("traced", 0)
 class Captured(types.SimpleNamespace):
     """What a trace has found.
 
-    forward: from the sources to `count` results, to what is to be written into the sources
-    `written`, and then to what backward needs. backward: from that and the gradients of the
-    results `roots` to the gradients of the sources `wanted`.
+    forward: from the sources to `count` results, and then to what backward needs. backward: from
+    that and the gradients of the results `roots` to the gradients of the sources `wanted`.
     """
 
     @property
@@ -449,50 +439,35 @@ def capture(function, args, others=()):
         results = list(result) if type(result) is tuple and len(result) > 1 else [result]
         sources = trace.sources
         check_sources(sources)
-        written = [n for n, s in enumerate(sources) if s.tensor.array.node is not s.node]
         outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
-        writes = [sources[n].tensor.array.node for n in written]
         roots = [n for n, x in enumerate(results) if x.requires_grad]
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
         wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
         found = [x.node for x in found if x is not None]
-        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *writes, *found])
-        graph = with_copies(graph, [inputs[n] for n in written])
-    forward, backward = partition(graph, len(outputs) + len(writes), grads)
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
+    forward, backward = partition(graph, len(outputs), grads)
     return Captured(
         sources=sources,
         forward=forward,
         backward=backward,
         count=len(outputs),
-        written=written,
         roots=roots,
         wanted=wanted,
     )
 
 
-def with_copies(graph, written):
-    """The graph with a copy of each written input in its place, for a run ends by writing it."""
-    done = {x: x for x in graph.inputs}
-    done |= {x: Node("copy", (x,), {}, x.shape, x.dtype) for x in written}
-    nodes = [done[x] for x in written]
-    for node in graph.nodes:
-        done[node] = replaced(node, done)
-        nodes.append(done[node])
-    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
-
-
 def check_sources(sources):
-    """Breaks if a tensor of the program was changed in a way that a graph cannot repeat."""
+    """Breaks if a tensor of the program was written, or got other data or a history."""
     for source in sources:
-        tensor = source.tensor
-        if not isinstance(tensor.array, Tracer) or tensor._edge is not None:
-            raise Break("a tensor from outside gets other data or a history")
-        if tensor.array.node is not source.node:
-            shared = [s for s in sources if np.may_share_memory(s.array, source.array)]
-            if len(shared) > 1:
-                raise Break("memory that several tensors share is written")
+        x = source.tensor
+        if (
+            not isinstance(x.array, Tracer)
+            or x.array.node is not source.node
+            or x._edge is not None
+        ):
+            raise Break("the function writes into a tensor of the program")
 
 
 def trace_backward(roots, targets):
@@ -592,6 +567,26 @@ class Watch:
         self.facts.append((holder, names, dict(contents(holder, names))))
         for value in contents(holder, names).values():
             self.look(value)
+
+    def restore(self):
+        """Put back what has changed. Returns whether anything had."""
+        changed = self.changed()
+        for holder, names, before in self.facts if changed else ():
+            if isinstance(holder, (list, set)):
+                holder.clear()
+                (holder.extend if isinstance(holder, list) else holder.update)(before.values())
+            elif isinstance(holder, dict):
+                for name in [*holder] if names is None else names:
+                    holder.pop(name, None)
+                holder.update(before)
+            elif isinstance(holder, type):
+                for name in [k for k in before if before[k] is not vars(holder).get(k)]:
+                    setattr(holder, name, before[name])
+            else:
+                for cell, value in zip(holder, before.values(), strict=True):
+                    if type(cell) is types.CellType:
+                        cell.cell_contents = value
+        return changed
 
     def changed(self):
         """Whether something is not as it was."""
@@ -728,15 +723,10 @@ class Compiled:
             return self.function(*args)
         captured, places, _ = self.graphs[key]
         pairs = zip(captured.sources, places, strict=True)
-        tensors = [s.tensor if place is None else args[place] for s, place in pairs]
-        for number in captured.written:
-            arrays = [x.array for n, x in enumerate(tensors) if n != number]
-            if any(np.may_share_memory(tensors[number].array, array) for array in arrays):
-                return self.function(*args)
         source = generator_for(cpu, None).source
         stream = source.get_state() if captured.draws else None
         try:
-            return run(captured, tensors)
+            return run(captured, [s.tensor if place is None else args[place] for s, place in pairs])
         except CheckFailed:
             if captured.draws:
                 source.set_state(stream)
@@ -746,7 +736,18 @@ class Compiled:
         watch, numbers = Watch(self.function), {id(x): n for n, x in enumerate(args)}
         if any(id(x) in numbers for x in watch.tensors):
             raise Break("an argument is a tensor that the function also finds by itself")
-        captured = capture(self.function, args, watch.tensors)
+        watch.look(args)
+        grads = [x._grad for x in watch.tensors]
+        try:
+            captured = capture(self.function, args, watch.tensors)
+        finally:
+            changed = watch.restore()
+            for x, grad in zip(watch.tensors, grads, strict=True):
+                changed, x._grad = changed or x._grad is not grad, grad
+        if changed or any(s.tensor is x for s in captured.sources for x in grads):
+            raise Break(
+                "the function sets an attribute, a name or an entry of a list, or uses .grad"
+            )
         return captured, [numbers.get(id(s.tensor)) for s in captured.sources], watch
 
 
@@ -756,11 +757,7 @@ class CompiledCall(Function):
     def forward(ctx, captured, *arrays):
         values = captured.forward.run(ctx.xp, arrays)
         ctx.captured, ctx.saves = captured, ()
-        saved = captured.count + len(captured.written)
-        ctx.save_for_backward(*values[saved:])
-        for number, value in zip(captured.written, values[captured.count : saved], strict=True):
-            arrays[number][...] = value
-            bump_version(arrays[number])
+        ctx.save_for_backward(*values[captured.count :])
         return tuple(values[: captured.count])
 
     def record_outputs(ctx, outs):
@@ -789,28 +786,26 @@ def compile(model):
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.core.tensor import tensor
+    from tinytorch.nn.modules.module import Module
 
-    count, mean = tensor(0.0), tensor([0.0, 0.0])
+    mean = tensor([4.0])
+    print(
+        compile(lambda x: x - mean.mul_(0.5))(tensor([5.0])), mean
+    )  # -> tensor([3.]) tensor([2.])
 
-    def moving(x):
-        count.add_(1)
-        mean.add_((x - mean) / count)
-        return x - mean
+    class Counting(Module):
+        calls = 0
 
-    fast = compile(moving)
-    print(fast(tensor([2.0, 4.0])), fast(tensor([4.0, 0.0])), mean, count)
-    # -> tensor([0., 0.]) tensor([ 1., -2.]) tensor([3., 2.]) tensor(2.)
+        def __init__(self):
+            super().__init__()
+            self.sizes = []
 
-    def doubled(a, b):
-        a.mul_(2)
-        return a + b
+        def forward(self, x):
+            Counting.calls += 1
+            self.sizes.append(len(x))
+            return x + self.calls
 
-    fast = compile(doubled)
-    x, y = tensor([1.0]), tensor([10.0])
-    print(fast(x, y), x)  # -> tensor([12.]) tensor([2.])
-    print(fast(x, x.view(-1)), x)  # -> tensor([8.]) tensor([4.])
-    print(compile(doubled)(x, x.view(-1)), x)  # -> tensor([16.]) tensor([8.])
-
-    w, total = tensor([3.0], requires_grad=True), tensor([1.0])
-    print(compile(lambda x: total.add_(x) * 2)(w), total)
-    # -> tensor([8.], grad_fn=<MulBackward0>) tensor([4.], grad_fn=<AddBackward0>)
+    model = Counting()
+    fast = compile(model)
+    print(fast(tensor([1.0])), fast(tensor([5.0])), model.calls, model.sizes)
+    # -> tensor([2.]) tensor([7.]) 2 [1, 1]

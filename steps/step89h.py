@@ -1,29 +1,26 @@
-"""Step 89h: What else a function does
+"""Step 89h: What a function returns, and what it keeps
 
-A run of a graph gives numbers, and nothing else. A function can do more, and step 89g is wrong
-then: a dict as the result is an error, `return x` gives another tensor than x, and a tensor that
-the function puts into a list stays a tracer. A count of calls in an attribute is right, but only
-because the guard sees it change, and each call traces anew.
+A list gets a tensor of the trace, and it stays a tracer for ever. A dict as the result is an error.
+And `return x` should give x itself, but a run makes another tensor.
 
-The Watch of step 89b knows what the function can reach, and says after the trace whether something
-has changed. Then the function cannot be a graph, and what the trace has changed is put
-back, so that the run in eager does it once and not twice.
+So the result must be a new tensor, or a tuple of such, with memory of its own: else a write into it
+later would have to reach an argument. check_results looks. All else runs in eager.
 
-The result must be a new tensor, or a tuple of such, with memory of its own: else a write into it
-later would have to reach an argument. And no tensor of the trace may live on. `made` has weak
-references to all of them. Once the trace lets go of its own, those that are still there are held
-by the program: they get their real arrays, and the function runs in eager.
+And no tensor of the trace may live on. `made` has weak references to all of them. When the trace
+has let go of its own, and gc.collect() of those in cycles, what is still there is held by the
+program. These tensors get their real arrays, and the function runs in eager.
 
 An open mode, such as autocast, sees operations and changes them, so under one nothing is compiled;
 nor for an argument that is not a tensor, number or text.
 
-The trap: files, clocks, and objects that no name leads to are still not seen (step 89c).
+The trap is memory. A part of an argument, x[:1], is a new tensor, but shows the memory of x.
 
-PyTorch: Dynamo repeats many of these effects after the graph has run, in place of breaking.
+PyTorch compiles these, too: it notes which results are arguments or show their memory, and rebuilds
+them after the run.
 
-New: check_results, SIMPLE, Trace.kept, Watch.restore, TraceMode.called. Changed: capture,
-Compiled.
-Try: call watch.changed() in place of watch.restore(): two calls are counted as three.
+New: check_results, SIMPLE, Trace.kept, TraceMode.called. Changed: capture, Compiled.__call__.
+Try: collections.deque() in place of the list: the Watch does not know it. What does it hold, and
+what happens without trace.kept()?
 """
 
 import functools
@@ -42,7 +39,6 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import Generator, generator_for
 from tinytorch.utils._nested import tensors_in
@@ -437,9 +433,8 @@ tracing_device = Device("traced", 0)
 class Captured(types.SimpleNamespace):
     """What a trace has found.
 
-    forward: from the sources to `count` results, to what is to be written into the sources
-    `written`, and then to what backward needs. backward: from that and the gradients of the
-    results `roots` to the gradients of the sources `wanted`.
+    forward: from the sources to `count` results, and then to what backward needs. backward: from
+    that and the gradients of the results `roots` to the gradients of the sources `wanted`.
     """
 
     @property
@@ -463,18 +458,15 @@ def capture(function, args, others=()):
         constants = [node.args[0] for node in trace.nodes if node.op == "constant"]
         check_results(results, [*(s.tensor.array.value for s in sources), *constants])
         check_sources(sources)
-        written = [n for n, s in enumerate(sources) if s.tensor.array.node is not s.node]
         outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
-        writes = [sources[n].tensor.array.node for n in written]
         roots = [n for n, x in enumerate(results) if x.requires_grad]
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
         wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
         found = [x.node for x in found if x is not None]
-        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *writes, *found])
-        graph = with_copies(graph, [inputs[n] for n in written])
-    forward, backward = partition(graph, len(outputs) + len(writes), grads)
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
+    forward, backward = partition(graph, len(outputs), grads)
     del result, results, found
     if trace.kept():
         raise Break("the program keeps a tensor that was made inside the function")
@@ -483,7 +475,6 @@ def capture(function, args, others=()):
         forward=forward,
         backward=backward,
         count=len(outputs),
-        written=written,
         roots=roots,
         wanted=wanted,
     )
@@ -499,27 +490,16 @@ def check_results(results, values):
         values = [*values, x.array.value]
 
 
-def with_copies(graph, written):
-    """The graph with a copy of each written input in its place, for a run ends by writing it."""
-    done = {x: x for x in graph.inputs}
-    done |= {x: Node("copy", (x,), {}, x.shape, x.dtype) for x in written}
-    nodes = [done[x] for x in written]
-    for node in graph.nodes:
-        done[node] = replaced(node, done)
-        nodes.append(done[node])
-    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
-
-
 def check_sources(sources):
-    """Breaks if a tensor of the program was changed in a way that a graph cannot repeat."""
+    """Breaks if a tensor of the program was written, or got other data or a history."""
     for source in sources:
-        tensor = source.tensor
-        if not isinstance(tensor.array, Tracer) or tensor._edge is not None:
-            raise Break("a tensor from outside gets other data or a history")
-        if tensor.array.node is not source.node:
-            shared = [s for s in sources if np.may_share_memory(s.array, source.array)]
-            if len(shared) > 1:
-                raise Break("memory that several tensors share is written")
+        x = source.tensor
+        if (
+            not isinstance(x.array, Tracer)
+            or x.array.node is not source.node
+            or x._edge is not None
+        ):
+            raise Break("the function writes into a tensor of the program")
 
 
 def trace_backward(roots, targets):
@@ -780,15 +760,10 @@ class Compiled:
             return self.function(*args)
         captured, places, _ = self.graphs[key]
         pairs = zip(captured.sources, places, strict=True)
-        tensors = [s.tensor if place is None else args[place] for s, place in pairs]
-        for number in captured.written:
-            arrays = [x.array for n, x in enumerate(tensors) if n != number]
-            if any(np.may_share_memory(tensors[number].array, array) for array in arrays):
-                return self.function(*args)
         source = generator_for(cpu, None).source
         stream = source.get_state() if captured.draws else None
         try:
-            return run(captured, tensors)
+            return run(captured, [s.tensor if place is None else args[place] for s, place in pairs])
         except CheckFailed:
             if captured.draws:
                 source.set_state(stream)
@@ -819,11 +794,7 @@ class CompiledCall(Function):
     def forward(ctx, captured, *arrays):
         values = captured.forward.run(ctx.xp, arrays)
         ctx.captured, ctx.saves = captured, ()
-        saved = captured.count + len(captured.written)
-        ctx.save_for_backward(*values[saved:])
-        for number, value in zip(captured.written, values[captured.count : saved], strict=True):
-            arrays[number][...] = value
-            bump_version(arrays[number])
+        ctx.save_for_backward(*values[captured.count :])
         return tuple(values[: captured.count])
 
     def record_outputs(ctx, outs):
@@ -852,24 +823,6 @@ def compile(model):
 if __name__ == "__main__":
     import tinytorch.nn.functional  # noqa: F401 (gives Tensor its operations)
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.modules.module import Module
-
-    class Counting(Module):
-        calls = 0
-
-        def __init__(self):
-            super().__init__()
-            self.sizes = []
-
-        def forward(self, x):
-            Counting.calls += 1
-            self.sizes.append(len(x))
-            return x + self.calls
-
-    model = Counting()
-    fast = compile(model)
-    print(fast(tensor([1.0])), fast(tensor([5.0])), model.calls, model.sizes)
-    # -> tensor([2.]) tensor([7.]) 2 [1, 1]
 
     kept = []
 

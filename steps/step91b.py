@@ -51,7 +51,6 @@ from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.normalization import NativeLayerNorm
 from tinytorch.ops.random import Generator, generator_for
@@ -448,9 +447,8 @@ tracing_device = Device("traced", 0)
 class Captured(types.SimpleNamespace):
     """What a trace has found.
 
-    forward: from the sources to `count` results, to what is to be written into the sources
-    `written`, and then to what backward needs. backward: from that and the gradients of the
-    results `roots` to the gradients of the sources `wanted`.
+    forward: from the sources to `count` results, and then to what backward needs. backward: from
+    that and the gradients of the results `roots` to the gradients of the sources `wanted`.
     """
 
     @property
@@ -474,19 +472,16 @@ def capture(function, args, others=()):
         constants = [node.args[0] for node in trace.nodes if node.op == "constant"]
         check_results(results, [*(s.tensor.array.value for s in sources), *constants])
         check_sources(sources)
-        written = [n for n, s in enumerate(sources) if s.tensor.array.node is not s.node]
         outputs, inputs = [x.array.node for x in results], [source.node for source in sources]
-        writes = [sources[n].tensor.array.node for n in written]
         roots = [n for n, x in enumerate(results) if x.requires_grad]
         wanted = [n for n, source in enumerate(sources) if source.tensor.requires_grad and roots]
         targets = [sources[n].tensor for n in wanted]
         grads, found = trace_backward([results[n] for n in roots], targets)
         wanted = [n for n, x in zip(wanted, found, strict=True) if x is not None]
         found = [x.node for x in found if x is not None]
-        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *writes, *found])
-        graph = with_copies(graph, [inputs[n] for n in written])
+        graph = Graph([*inputs, *grads], trace.nodes, [*outputs, *found])
         graph = simplify(graph)
-    forward, backward = partition(graph, len(outputs) + len(writes), grads)
+    forward, backward = partition(graph, len(outputs), grads)
     del result, results, found
     if trace.kept():
         raise Break("the program keeps a tensor that was made inside the function")
@@ -495,7 +490,6 @@ def capture(function, args, others=()):
         forward=forward,
         backward=backward,
         count=len(outputs),
-        written=written,
         roots=roots,
         wanted=wanted,
     )
@@ -511,27 +505,16 @@ def check_results(results, values):
         values = [*values, x.array.value]
 
 
-def with_copies(graph, written):
-    """The graph with a copy of each written input in its place, for a run ends by writing it."""
-    done = {x: x for x in graph.inputs}
-    done |= {x: Node("copy", (x,), {}, x.shape, x.dtype) for x in written}
-    nodes = [done[x] for x in written]
-    for node in graph.nodes:
-        done[node] = replaced(node, done)
-        nodes.append(done[node])
-    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
-
-
 def check_sources(sources):
-    """Breaks if a tensor of the program was changed in a way that a graph cannot repeat."""
+    """Breaks if a tensor of the program was written, or got other data or a history."""
     for source in sources:
-        tensor = source.tensor
-        if not isinstance(tensor.array, Tracer) or tensor._edge is not None:
-            raise Break("a tensor from outside gets other data or a history")
-        if tensor.array.node is not source.node:
-            shared = [s for s in sources if np.may_share_memory(s.array, source.array)]
-            if len(shared) > 1:
-                raise Break("memory that several tensors share is written")
+        x = source.tensor
+        if (
+            not isinstance(x.array, Tracer)
+            or x.array.node is not source.node
+            or x._edge is not None
+        ):
+            raise Break("the function writes into a tensor of the program")
 
 
 def trace_backward(roots, targets):
@@ -821,15 +804,10 @@ class Compiled:
             return self.function(*args)
         captured, places, _ = self.graphs[key]
         pairs = zip(captured.sources, places, strict=True)
-        tensors = [s.tensor if place is None else args[place] for s, place in pairs]
-        for number in captured.written:
-            arrays = [x.array for n, x in enumerate(tensors) if n != number]
-            if any(np.may_share_memory(tensors[number].array, array) for array in arrays):
-                return self.function(*args)
         source = generator_for(cpu, None).source
         stream = source.get_state() if captured.draws else None
         try:
-            return run(captured, tensors)
+            return run(captured, [s.tensor if place is None else args[place] for s, place in pairs])
         except CheckFailed:
             if captured.draws:
                 source.set_state(stream)
@@ -860,11 +838,7 @@ class CompiledCall(Function):
     def forward(ctx, captured, *arrays):
         values = captured.forward.run(ctx.xp, arrays)
         ctx.captured, ctx.saves = captured, ()
-        saved = captured.count + len(captured.written)
-        ctx.save_for_backward(*values[saved:])
-        for number, value in zip(captured.written, values[captured.count : saved], strict=True):
-            arrays[number][...] = value
-            bump_version(arrays[number])
+        ctx.save_for_backward(*values[captured.count :])
         return tuple(values[: captured.count])
 
     def record_outputs(ctx, outs):

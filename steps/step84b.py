@@ -14,6 +14,12 @@ The second run records the same nodes in the same order, so the n-th new node ha
 the n-th old one needs. Each old node has a Dropped in the place of its saved values. The first
 access computes the segment, and hands out the values to all.
 
+The second run must draw the random numbers of the first, too, or a dropout gives the formulas the
+mask of another network, and no error says so (step 60c). fork_rng puts the program's own back.
+
+How many checkpoints? Of n layers in s segments, forward keeps the s inputs, and backward besides
+what the n / s layers of one segment save. The sum is least near s = sqrt(n).
+
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
 late, by Python's garbage collector. So the segment has weak references to them.
 
@@ -21,7 +27,9 @@ PyTorch: use_reentrant=False asks for this form, and is recommended; True for th
 which is not built here.
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: print a line in Segment.recompute. How often is it printed, and when?
+Try: leave out set_rng_state, or print a line in recompute: how often is it printed?
+
+In depth: checkpoint01 to checkpoint09.
 """
 
 import weakref
@@ -31,11 +39,13 @@ from tinytorch.autograd.backward import backward, grad  # noqa: F401 (gives Tens
 from tinytorch.autograd.graph import graph_functions
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.modules.activation import GELU, Tanh
+from tinytorch.nn.modules.activation import Tanh
 from tinytorch.nn.modules.container import Sequential
+from tinytorch.nn.modules.dropout import Dropout
 from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import equal
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.random import fork_rng, get_rng_state, set_rng_state
 
 
 def storage_of(array):
@@ -88,6 +98,7 @@ class Segment:
 
     def __init__(self, function, args):
         self.function, self.args = function, args
+        self.random = get_rng_state()
         self.time = next_sequence_nr()
 
     def drop(self, output):
@@ -103,7 +114,8 @@ class Segment:
     def recompute(self):
         """Call the function again, and hand out what its operations save."""
         time = next_sequence_nr()
-        with enable_grad():  # backward runs with recording off
+        with fork_rng(), enable_grad():  # backward runs with recording off
+            set_rng_state(self.random)
             output = self.function(*self.args)
         for node, reference in zip(graph_since(time, output), self.dropped, strict=True):
             dropped = reference()
@@ -121,10 +133,11 @@ def checkpoint(function, *args, use_reentrant=None):
 
 if __name__ == "__main__":
     manual_seed(0)
-    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU()) for _ in range(4)))
+    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), Dropout(0.5)) for _ in range(4)))
     x = randn(32, 64)  # data: no gradient
 
     def run(call):
+        manual_seed(1)
         h = x
         for block in model:
             h = call(block, h)

@@ -305,9 +305,7 @@ TWINS = [
         "84b", "Segment.recompute", "graph_since(time, output)", "graph_since(time, output)[::-1]"
     ),
     Twin("84b", "checkpoint", "segment.drop(output)", "pass"),
-    Twin("84c", "Segment.recompute", "generator.set_state(position)", "pass"),
-    Twin("84c", "Segment.recompute", "fork_rng(), ", ""),
-    Twin("84c", "checkpoint", "args, preserve_rng_state)", "args, True)"),
+    Twin("84b", "Segment.recompute", "set_rng_state(self.random)", "pass"),
     Twin("85a", "autocast.call", "in LOWER", "not in LOWER"),
     Twin("85a", "autocast.as_type", " and x.dtype is not float64", ""),
     Twin("85b", "autocast.call", "x, float32", "x, self.dtype"),

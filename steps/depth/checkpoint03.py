@@ -1,8 +1,8 @@
 """Step checkpoint03: Checkpoints and random numbers, in the package's dress
 
-Step 84c built it: the second run has to draw the numbers of the first one, and the program's own
-stream has to go on as if nothing had happened. Here fork_rng restores the states, one for each
-device.
+As in step 84b, the second run has to draw the numbers of the first one, and the program's own
+stream has to go on as if nothing had happened. Here the states of all devices are kept, each has a
+generator, and fork_rng restores them.
 
 Saving the state takes 20 us for each checkpoint, since it is 2.5 KB long. For a block that draws
 nothing, preserve_rng_state=False avoids it.

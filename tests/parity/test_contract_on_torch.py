@@ -36,7 +36,7 @@ REFEREED = """
     50a 50b 50c 50d 52a 52b 54a
     55a 56a 56b 56c 56d 57b 58a 58b 58c 60a 60b 60c
     61b 61e 62b 64a 65b 65c 66a 66b 66c 66d 67a 67b 67c 68a 68b 68c
-    83b 83c 84b 84c 85a 85b 85c 85d 86c 86d
+    83b 83c 84b 85a 85b 85c 85d 86c 86d
     80a 80b 80c 80d 80e 80f 81a 81b 81c 82b 82c 82d 82e
     94a 94b 94c 94d 94e 95a 95b 95d 95f 96a 97a 97b 98a
     75a 75b 75c 75d 76a 76b 77a 77b 77c 77e 78a 78b 78c

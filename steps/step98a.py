@@ -2,7 +2,7 @@
 
 How would you train GPT-3, with 175 billion parameters, on 1,024 GPUs? Such a machine is too dear to
 try the divisions of the work, so they are computed: d ranks for the samples (95b), t for each
-matrix (96d), p for the layers (97a), with d t p = n.
+matrix (96c), p for the layers (97a), with d t p = n.
 
 Work: forward takes 2 operations for each parameter and token, a product and a sum; backward takes
 4, for dL/dx and dL/dW; and 2 more compute forward again, to keep less (step 60c).

@@ -398,7 +398,7 @@ TWINS = [
     Twin("96c", "SumOfAll.backward", "ctx.call(CopyToAll, g)", "ctx.call(SumOfAll, g)"),
     Twin("96c", "own_part", "dim)[get_rank()]", "dim)[0]"),
     Twin(
-        "96d", "RowParallelLinear.forward", "self.weight)) + self.bias", "self.weight, self.bias))"
+        "96c", "RowParallelLinear.forward", "self.weight)) + self.bias", "self.weight, self.bias))"
     ),
     # ---- stage 14
     Twin("75a", "ModuleList.append", "str(len(self))", "str(len(self) + 1)"),

@@ -1,6 +1,6 @@
 """Step tensorpar03: A matrix divided by rows, in the package's dress
 
-Step 96d divided the second matrix by rows, so that two layers need one message forward and one
+Step 96c divided the second matrix by rows, so that two layers need one message forward and one
 backward. Here RowParallelLinear is PyTorch's RowwiseParallel: a Linear whose columns are cut.
 Backward is one line in each class: the sum's gradient is every part's gradient (SumOfAll, whose
 backward is CopyToAll: nothing is sent), and the first layer's CopyToAll sends.

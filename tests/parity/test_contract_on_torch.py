@@ -93,7 +93,6 @@ UNLIKE = {  # what PyTorch does otherwise
     "95c": "it does not count messages",
     "95e": "it does not count messages",
     "96c": "a Function has other forms of forward and backward",
-    "96d": "a Function has other forms of forward and backward",
     "78d": "after 1,300 steps in float32 some pixels have another shade",
 }
 

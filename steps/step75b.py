@@ -24,8 +24,9 @@ The trap: a plain attribute hides a member, since Python looks there first. So s
 takes a plain attribute of that name away. (`vars(self).update` in __init__ writes past __setattr__,
 which needs the dictionaries.)
 
-PyTorch has the same three dictionaries and types of error. Its net.to(float64) gives each Parameter
-new data and keeps the object, since an optimizer holds it: a new Parameter would not be trained.
+PyTorch has the same three dictionaries and types of error, and register_module for modules. Its
+net.to(float64) gives each Parameter new data and keeps the object, since an optimizer holds it: a
+new Parameter would not be trained.
 
 Changed: Module.__init__, register_buffer, named_children, named_members. New: Module._store_of,
 __setattr__, __getattr__, _register, register_parameter.

@@ -4,14 +4,12 @@ Who does turn 7 of a loop, if there are thousands of processors, as on a GPU? To
 numbers a loop takes 12 turns, one after the other, though no number depends on another.
 
 So you do not write the loop. You write what happens to one element, a function called a kernel, and
-say how many threads are to run it. A thread is one run of the kernel. Threads come in blocks of one
-size; a block goes to a processor when one is free. All blocks together are the grid:
+say how many threads are to run it. Each run is a thread. Threads come in blocks of one size; a
+block goes to a processor when one is free. All blocks together are the grid:
 
     i = blockIdx * blockDim + threadIdx        block 0     block 1     block 2
                                                0 1 2 3     4 5 6 7     8 9 10 11
     blockDim: the threads of a block           (here 4; a GPU takes at most 1,024)
-
-No thread is passed its element. It works out from its place which one it has.
 
 The trap: there is no order. A kernel that is right only if thread 3 has run before thread 4 is
 wrong. `launch` simulates a GPU in plain Python, and runs the threads in an order shuffled from a

@@ -10,8 +10,7 @@ what follows on the same rows can be done before anything is written:
     product, bias, softmax     ->  linear_softmax      h W^T + b, softmax    writes p
 
 This is fusion, the main thing that a compiler for GPUs does. The demo counts the accesses, and adds
-four results that the six kernels write and read again. A whole W fits into one tile here; a larger
-one takes the loop of step 81a.
+four results that the six kernels write and read again.
 
 The trap is the mask after the product. The tile has 16 columns for 10 digits: six logits that do
 not exist would be 0, and take part in the softmax. They become -inf.

@@ -17,8 +17,8 @@ access computes the segment, and hands out the values to all.
 The second run must draw the random numbers of the first, too, or a dropout gives the formulas the
 mask of another network, and no error says so (step 60c). fork_rng puts the program's own back.
 
-How many checkpoints? Of n layers in s segments, forward keeps the s inputs, and backward besides
-what the n / s layers of one segment save. The sum is least near s = sqrt(n).
+Of n layers in s segments, forward keeps s inputs, and backward what n / s layers save: with s near
+sqrt(n) that is least.
 
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
 late, by Python's garbage collector. So the segment has weak references to them.

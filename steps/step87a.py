@@ -9,10 +9,9 @@ before it runs.
 This stage builds a compiler, and its first piece is a list. A Node is one operation: the name of
 a function of the array library, its arguments, and the shape and type of its result. An argument
 is another Node, or a plain value such as 2. A Graph is a list of nodes; some are inputs, which are
-computed by nothing, and some are outputs. The demo prints the graph of the line above.
+computed by nothing, and some are outputs.
 
 Making a graph computes nothing. `run` computes, for arrays that come later, as often as one likes.
-The rest of the stage makes such lists from real networks, and then better lists from those.
 
 This is not the graph that backward() follows (step 32a). That one leads from a result back to its
 inputs, and holds arrays. This one is in the order of computing, and holds none.

@@ -19,7 +19,7 @@ The trap: a gradient may not depend on the incoming one, if a formula returns a 
 first half computes it, and hands it over.
 
 PyTorch: the partitioner of AOTAutograd, default_partition. Another one computes cheap values again
-instead of keeping them, as steps tracer39 and tracer40 do.
+instead of keeping them.
 
 New: without_dead_code, partition, part_of, replaced. Changed: Captured, capture.
 Try: put sin in place of tanh. What is kept now, and which half computes it?

@@ -8,8 +8,8 @@ can visit. CompiledCall is a Function like any other:
     backward    runs the second with what was saved and the gradients that arrive
 
 So the whole network is one node. The engine calls its backward once, and puts the gradients that
-come back into .grad of each weight, for the weights are its inputs. An optimizer sees no
-difference. (`None, *(...)`: the first argument of forward, the graphs, has no gradient.)
+come back into .grad of each weight, for the weights are its inputs. (`None, *(...)`: the first
+argument of forward, the graphs, has no gradient.)
 
 Not each result has a gradient: a function may return a loss, and the mean of its data beside it.
 record_outputs makes those of `roots` results of this node, and leaves the others without history.

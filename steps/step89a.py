@@ -7,11 +7,9 @@ Step 88b's compile() stops here: `if` asks the tensor for its truth, the tensor 
 item(), and the graph has no node for that. Nor would the real value help:
 the next call may have to go the other way, and a graph has no `if`.
 
-So no value may leave a tracer. bool(), float(), item(), tolist() raise Untraceable. (An object
-without __bool__ is true in Python if its len() is not 0: an `if` inside the framework would be
-wrong in silence.) The end of the trace turns the error into a Break, and compile() calls the
-function itself, in eager. It keeps the reason under the call's key, so that the next call of this
-kind does not trace again.
+So no value may leave a tracer. bool(), float(), item(), tolist() raise Untraceable. The end of the
+trace turns the error into a Break, and compile() calls the function itself, in eager. It keeps the
+reason under the call's key, so that the next call of this kind does not trace again.
 
 x.item() is not an operation, so a FunctionMode does not see it, and x would not be lifted yet. So
 the arguments are lifted before the function runs.

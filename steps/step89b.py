@@ -2,7 +2,6 @@
 
 A network with dropout is compiled in training, and model.eval() changes nothing: the graph drops
 half of the numbers for ever. `training` is not an argument, so it is not in the key of step 88a.
-Nor is a number that a program sets in a module, nor the list of blocks.
 
 So a graph is kept together with what it rests on. A Watch walks from the network to all that it
 holds, and what that holds: attributes, lists, dicts. It notes each container and what was in it,

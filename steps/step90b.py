@@ -6,8 +6,7 @@ have the same operation on the same arguments.
 
 So this rule keeps a dict from (operation, arguments, options) to the first node that had them, and
 names that node for each later one with an equal key. `rewritten` hands it nodes whose arguments
-are replaced already, so whole branches merge: when two products are one, their exponentials have
-equal arguments and are one, too.
+are replaced already, so whole branches merge.
 
     %3 = exp(%1)                          %3 = exp(%1)
     %4 = exp(%1)                    ->

@@ -18,7 +18,7 @@ here on the promise is no longer "bit for bit", but "as exact as eager".
 The trap: a decomposition must take the same arguments as the Function. So it takes running_mean and
 running_var, which only a batch norm has, and does not look at them.
 
-PyTorch: decompositions, tables that write large operators as smaller ones.
+PyTorch: decompositions.
 
 New: PlainLayerNorm, row_means, decompositions. Changed: TraceMode.called.
 Try: empty the table. What is the first line now?

@@ -12,8 +12,8 @@ far slower than arithmetic (step 86b). One loop that does both moves 8 MB:
     }
 
 The graph says what belongs in it, so the compiler writes it: a variable for each node, in order.
-Values in between never reach memory. `build` gives the text to the C compiler of the machine and
-loads the library that comes out, as step 82a did.
+`build` gives the text to the C compiler of the machine and loads the library that comes out, as
+step 82a did.
 
 The numbers have to be NumPy's, bit for bit. `(float)0.1` rounds as NumPy does. -ffp-contract=off
 forbids joining a product and a sum into one operation that rounds once. `restrict` promises that a

@@ -20,10 +20,8 @@ shape, it joins them. Else it starts a group one level higher:
               c = a * b     reads levels 0 and 2, and joins level 2
 
 If it joins several groups, they become one. That is safe: a group that reads another one stands
-higher, so no path leads from one group to another of its level. Sorted by level, each group
-comes after all that it reads.
-
-The trap is the shape: what makes (3, 4) from (4,) has no formula yet. Step 91e changes that.
+higher, so no path leads from one group to another of its level. The trap is the shape: what makes
+(3, 4) from (4,) has no formula yet. Step 91e changes that.
 
 PyTorch: Inductor's scheduler, which scores pairs of nodes to fuse.
 

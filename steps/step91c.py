@@ -14,9 +14,8 @@ the call of step 89e, with a part for each result:
 fuse() takes the groups in order. A group of one operation stays as it was, for NumPy has a loop
 for it already. `done` leads from each node to what has taken its place.
 
-capture() fuses both halves, so the backward pass runs in C as well. The demo has only operations
-on single numbers, a million of them: the case in which a compiler gains most. Its gradients equal
-those of eager, bit for bit.
+capture() fuses both halves, so the backward pass runs in C as well. The gradients equal those of
+eager, bit for bit.
 
 The trap: pointers know no strides. A transposed array would be read in the order of its memory.
 ascontiguousarray makes a copy of such an array, and returns any other as it is.

@@ -17,8 +17,7 @@ An environment variable says what is printed when a graph is made, or cannot be 
 
     TINYTORCH_LOGS=graph,code,breaks python train.py
 
-An unknown word there is an error that names the known ones. Else a misspelt word would give an
-empty log.
+An unknown word there is an error that names the known ones.
 
 The trap: the line is where the framework was called. Inside a Module of the framework that is the
 line that called the model.

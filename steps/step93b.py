@@ -13,9 +13,6 @@ Against the first there is a limit. After eight graphs, further kinds of argumen
 those that have a graph keep it. Eight is enough for a shorter batch at the end of an epoch, and for
 training beside evaluation.
 
-The demo prints how many calls in eager one trace costs, and then calls a function with twelve
-lengths: eight graphs, made for nothing, and four calls in eager.
-
 What you can do: pad sentences to a few lengths, and compile the part that is always called with
 the same shapes.
 
@@ -23,7 +20,8 @@ The trap: a number that differs in each call, such as a count of steps passed as
 graph each time, for its value is in the key. Pass it as a tensor: of a tensor only the kind is.
 
 PyTorch: recompile_limit is 8, too. After two lengths it tries one graph for all of them ("dynamic
-shapes"), with symbols in place of sizes.
+shapes"), with symbols in place of sizes. Its mode="max-autotune" compiles longer for faster
+programs, as the package always does.
 
 New: LIMIT. Changed: Compiled.
 Try: LIMIT = 100.

@@ -13,9 +13,6 @@ The first column says whether the losses agree to 0.001, the last how many times
 is. Where large products take most of the time, little can be gained, since both call NumPy's
 product. Where many small operations follow each other, a lot can.
 
-The first call costs the time of tracing and of the C compiler. That is little for an hour of
-training; for ten steps of a test it is a loss (step 93b).
-
 You have now read each line of a compiler that trains networks, in one file of some 1,000 lines of
 code. PyTorch's has more: graphs for all sizes at once, loops for a GPU, products and convolutions
 in its own loops, parts of a function compiled around a break.
@@ -1355,11 +1352,7 @@ if __name__ == "__main__":
     from tinytorch.nn.modules.module import Module
     from tinytorch.nn.modules.normalization import LayerNorm
     from tinytorch.nn.modules.sparse import Embedding
-    from tinytorch.nn.modules.transformer import (
-        Transformer,
-        TransformerEncoder,
-        TransformerEncoderLayer,
-    )
+    from tinytorch.nn.modules.transformer import TransformerEncoder, TransformerEncoderLayer
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import manual_seed, rand, randint, randn
     from tinytorch.optim.sgd import SGD
@@ -1391,7 +1384,7 @@ if __name__ == "__main__":
             self.letters, self.places = Embedding(64, 64), Embedding(32, 64)
             block = TransformerEncoderLayer(64, 4, 256, 0.0, "gelu", norm_first=True)
             self.blocks = TransformerEncoder(block, 2, LayerNorm(64), False)
-            self.mask, self.head = Transformer.generate_square_subsequent_mask(32), Linear(64, 64)
+            self.mask, self.head = arange(32).reshape(32, 1) < arange(32), Linear(64, 64)
 
         def forward(self, x, target):
             y = self.letters(x) + self.places(arange(32).reshape(32, 1))

@@ -4,9 +4,9 @@ One machine is too slow for a large network: how do two work on it together? Sta
 processes on this one. Each is a Python of its own, and they share nothing. A list that one process
 changes is unchanged in the other: the demo appends to `notes` in both, and finds one entry.
 
-So what one process has to know of the other must be sent as a message, and it arrives as a copy. A
-pipe has two ends. What is put in at one end by send comes out at the other by recv, which waits
-until something is there.
+So what one process has to know of the other must be sent as a message, and it arrives as a copy.
+What is put in at one end by send comes out at the other by recv, which waits until something is
+there.
 
 Each process has a number, its rank. Both run the same function, and the rank decides what a process
 does. `start` makes the pipe and the second process, rank 1; this one is rank 0.

@@ -19,8 +19,7 @@ library that is named: "mpi".
 The trap is the deadlock of step 94a. A rank that has waited for two seconds gives up with an error,
 queue.Empty.
 
-PyTorch: torch.distributed. Its ranks are always processes; simulate is not PyTorch's. In the
-finished one a single rank runs at a time, and each draws random numbers of its own.
+PyTorch: torch.distributed. Its ranks are always processes; simulate is not PyTorch's.
 
 New: World, simulate, init_process_group, get_rank, get_world_size, send, recv.
 Try: let rank 0 receive as well, from rank size - 1.

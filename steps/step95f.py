@@ -2,7 +2,7 @@
 
 Each rank has a DataLoader that shuffles: is each sample seen once in an epoch? If each of two ranks
 shuffles with its own numbers and takes half of them, a quarter of the samples is seen by both, and
-a quarter by none: 260 of 1,000 in the demo. No error is raised.
+a quarter by none: 260 of 1,000 in the demo.
 
 All ranks have to shuffle alike, and take turns in the result:
 

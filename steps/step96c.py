@@ -104,7 +104,7 @@ if __name__ == "__main__":
     inputs = randn(10, 5, 8)
 
     def train(first, second):
-        """Ten steps of Adam. What this rank has of the parameters, and the numbers of the last step."""
+        """Ten steps of Adam: this rank's share of the parameters, the numbers of the last step."""
         init_process_group("mpi")
         manual_seed(1)
         model = Sequential(first(8, 32), ReLU(), second(32, 8))

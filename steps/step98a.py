@@ -22,7 +22,7 @@ The A100s are those of NVIDIA's data sheet; 60 % of their teraflops and the two 
 assumed. From what NVIDIA measured on 1,024 of them follow 34 days for 300 billion tokens (Narayanan
 et al., 2021). This plan says 29.
 
-The trap is in what is left out, such as memory's bandwidth. Trust the order, and not the times.
+The trap is in what is left out, such as memory's bandwidth.
 
 New: A100, GPT3, ring, plan.
 Try: 300 GB/s between the boxes as well. How many days does tensor alone take then?

@@ -6,7 +6,7 @@ divided by the number of ranks. Start it with one, two or four processes:
 
     mpiexec -n 2 python steps/step98b.py
 
-They are real processes then, which send real messages. Without mpiexec, two simulated ranks train.
+They are real processes then. Without mpiexec, two simulated ranks train.
 In both cases one rank alone trains the same network for comparison. The losses agree to the last
 digit shown, and they still do after 1,600 steps (step98b.py 1600), when it writes words.
 

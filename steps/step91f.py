@@ -1121,7 +1121,7 @@ class Group:
             return False
         rows, columns = self.shape
         if has_formula(node) and flat(node.shape) == (rows, 1) != self.shape:
-            return all(flat(x.shape)[1] == 1 for x in node.inputs())  # once for each row
+            return all(x in self.nodes for x in node.inputs())  # once for each row
         values = node.inputs()
         if any(x in self.nodes and flat(x.shape) != self.shape for x in values):
             return False  # it needs what is known behind the loop

@@ -66,6 +66,7 @@ LONG = {  # what they do
     "89d": "the same",
     "89e": "the same",
     "89f": "the same",
+    "89g": "the same",
     "89h": "the same",
     "90a": "the same",
     "90b": "the same",

@@ -10,7 +10,7 @@ framework gets the real value, and the answer is written down, as a node that ha
     %6 = check(%5, False)
 
 When the graph runs, check() compares. If the answer is another one, it raises CheckFailed, and
-compile() calls the function itself, which does what it does in eager: here, raise the error.
+compile() calls the function itself, which raises the error.
 
 The frame of the caller tells who asks: the name of its module begins with "tinytorch.", or not.
 (`if x.sum() > 100` in a program asks by Tensor's bool(), which is the framework. But that asks the

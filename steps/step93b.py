@@ -10,8 +10,7 @@ builds a library. So compiling does not pay
     for very small tensors, where the guards cost more than the operations
 
 Against the first there is a limit. After eight graphs, further kinds of arguments run in eager;
-those that have a graph keep it. Eight is enough for a shorter batch at the end of an epoch, and for
-training beside evaluation.
+those that have a graph keep it. Eight is enough for a shorter last batch, and for evaluation.
 
 What you can do: pad sentences to a few lengths, and compile the part that is always called with
 the same shapes.

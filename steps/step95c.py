@@ -18,7 +18,7 @@ copied back.
 The trap: ranks with another order of parameters would add up what does not belong together. The
 order is that of module.parameters(), equal in all.
 
-PyTorch does the same. Each type and each device has a bucket of its own there.
+PyTorch does the same, with a bucket for each type and device.
 
 New: Bucket. Changed: DistributedDataParallel.
 Try: make the views by part.clone().view(...). What is sent then?

@@ -4,18 +4,17 @@ How can a block be computed again, if its input is data? The checkpoint of step 
 no input requires a gradient, it is not recorded, and the parameters of the first block learn
 nothing, without an error.
 
-The nodes of a graph are small. What is large are the arrays that they have saved (step 84a). So
-keep the graph as it is, and drop only these:
+Large are only the arrays that the nodes of a graph have saved (step 84a). So keep the graph, and
+drop these:
 
     forward     run the block, let it record its nodes, take from each what it has saved
     backward    at the first node whose values are missing, run the block again
 
 The second run records the same nodes in the same order, so the n-th new node has the values that
-the n-th old one needs. Each old node has a Dropped in the place of its saved values. The first
-access computes the segment, and hands out the values to all.
+the n-th old one needs. Each old node has a Dropped in the place of its saved values.
 
 The second run must draw the random numbers of the first, too, or a dropout gives the formulas the
-mask of another network, and no error says so (step 60c). fork_rng puts the program's own back.
+mask of another network, and no error says so (step 60c). fork_rng puts back where the program was.
 
 Of n layers in s segments, forward keeps s inputs, and backward what n / s layers save: with s near
 sqrt(n) that is least.
@@ -23,11 +22,10 @@ sqrt(n) that is least.
 The trap is a circle. A Dropped needs its segment, and the segment its Droppeds; a circle is freed
 late, by Python's garbage collector. So the segment has weak references to them.
 
-PyTorch: use_reentrant=False asks for this form, and is recommended; True for the node of step 60c,
-which is not built here.
+PyTorch: use_reentrant=False asks for this form, and True for the node of step 60c.
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: leave out set_rng_state, or print a line in recompute: how often is it printed?
+Try: leave out set_rng_state.
 
 In depth: checkpoint01 to checkpoint09.
 """
@@ -44,7 +42,7 @@ from tinytorch.nn.modules.container import Sequential
 from tinytorch.nn.modules.dropout import Dropout
 from tinytorch.nn.modules.linear import Linear
 from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.random import manual_seed, rand, randn
 from tinytorch.random import fork_rng, get_rng_state, set_rng_state
 
 
@@ -155,3 +153,4 @@ if __name__ == "__main__":
     pairs = zip(*(grad(loss, parameters) for loss in losses), strict=True)
     print("the same gradients, of the first block too:", all(equal(a, b) for a, b in pairs))
     # -> the same gradients, of the first block too: True
+    print(f"the program draws {rand(1).item():.4f}")  # -> the program draws 0.4017

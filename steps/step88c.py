@@ -8,8 +8,8 @@ A framework can compute at three times:
 
 Eager stops at the line of an error, and never sees two operations together. Lazy sees them
 together, but makes the graph anew in each call. Traced makes it once, and must ask in each call
-whether it still holds. The demo's columns are these three. In the last row n is 4, and the traced
-graph still has three products: compile() has n in its key for this.
+whether it still holds. In the last row n is 4, and the traced graph still has three products:
+compile() has n in its key for this.
 
 A traced derivative is the list of what the chain rule did. In calculus one applies rules to the
 formula itself:

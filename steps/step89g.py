@@ -4,8 +4,7 @@
 
 A run of a graph gives numbers, and nothing else. So this write is lost, in silence: in the trace
 the tracer of running_mean becomes another node (step 87f), then the tensor gets its old array back,
-and no run ever writes. A count of calls in an attribute is right, but only because the guard sees
-it change, and each call traces anew.
+and no run ever writes. A count of calls in an attribute is right, but each call traces anew.
 
 After the trace both can be seen. check_sources asks whether a tensor of the program still has the
 node that it began with. The Watch of step 89b knows what else the function can reach, and says
@@ -14,10 +13,11 @@ whether something has changed. Then the function runs in eager.
 Before that, what the trace has changed is put back, so that it happens once and not twice:
 restore() does it for lists, sets, dicts, classes and closures, and `traced` for gradients.
 
-The trap: files, clocks, and objects that no name leads to are still not seen (step 89c).
+The trap is .grad: zero_grad() drops that tensor, and the next backward() makes another. So a
+function that reads or sets one breaks; the arguments are looked at for theirs.
 
-PyTorch repeats such effects after the graph has run. The written values are outputs of its graph;
-this is called functionalization. The package does that, too.
+PyTorch repeats such effects after the graph has run. The written values are outputs of its graph,
+as in the package.
 
 New: check_sources, Watch.restore. Changed: capture, Compiled.traced.
 Try: call watch.changed() in place of watch.restore(): two calls are counted as three.

@@ -12,8 +12,8 @@ So a group may take the sum or the maximum of its rows, and operations on these 
 decides. An operation that needs a sum for each column, as in x * 2 - x.sum(1, keepdim=True), still
 starts a new group; the next step changes that.
 
-How exact is a long sum? A float that has grown large loses the small numbers that are added to it.
-NumPy adds in pairs; here the sum is a double, rounded once at the end.
+A float that has grown large loses the small numbers that are added to it. NumPy adds in pairs; here
+the sum is a double, rounded once at the end.
 
 reduction(+:sv3) lets the compiler keep several partial sums, one for each place of a vector, and
 join them after the loop. OpenMP's own maximum forgets a nan, so HIGHEST declares one that keeps it.

@@ -16,8 +16,8 @@ comes one later than what it reads. Loop k computes the reductions that are know
 results of stage k. `needed` collects what these are made of, back to the operands, or to what is
 known for the whole row.
 
-So exp is computed twice and x is read three times, but from the cache. Memory sees x once and the
-result once. Step 81b wrote this kernel by hand; here a rule finds it.
+So exp is computed twice, but memory sees x once and the result once. Step 81b wrote this kernel by
+hand; here a rule finds it.
 
 The trap: the sums of the rows may be read as a row. In a square matrix, y - y.sum(1) without
 keepdim subtracts the sum of row j in column j, but in row i only the sum of row i is known. `takes`

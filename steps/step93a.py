@@ -1,7 +1,7 @@
 """Step 93a: What has it made of my program?
 
 A compiled function does not show whether it is a graph, or has fallen back to eager, nor what the
-graph is. Now it does.
+graph is.
 
 Each node can say which line of the program made it. Between a Function and the program lie only
 frames of the framework, so the first frame of another module is the program's, and linecache has

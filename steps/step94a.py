@@ -5,7 +5,7 @@ processes on this one. Each is a Python of its own, and they share nothing. A li
 changes is unchanged in the other: the demo appends to `notes` in both, and finds one entry.
 
 So what one process has to know of the other must be sent as a message, and it arrives as a copy.
-What is put in at one end by send comes out at the other by recv, which waits until something is
+What send puts into one end of a pipe comes out of the other by recv, which waits until something is
 there.
 
 Each process has a number, its rank. Both run the same function, and the rank decides what a process

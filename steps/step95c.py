@@ -5,7 +5,7 @@ gradient alone. 12 layers are 24 messages for each batch, and a message has a pr
 it is. Between two processes of the machine where this was written, MPI's all-reduce of 4 bytes took
 2 microseconds, and one of 1,024 bytes 3. The price grows with the number of ranks (step 94d).
 
-So gradients are laid one behind the other in one tensor, a bucket, and the bucket is sent:
+So gradients are laid one after another in one tensor, a bucket, and the bucket is sent:
 
     flat      | weight 0 ......... | bias 0 | weight 1 ......... | bias 1 | ...
     views     of weight 0            bias 0   weight 1             bias 1     in their shapes

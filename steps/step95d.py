@@ -8,11 +8,11 @@ begun, and they can travel while those of the other layers are being computed:
     here         forward | backward ................          | wait | step
                                send 3 | send 2 |       send 1 |
 
-This is called overlap. So there are several buckets, each of which is full when it has
-bucket_cap_mb MiB. They are filled in the order in which gradients come, the last layer first, and
-each is sent when it is full: all_reduce with async_op=True begins the message and returns at once.
-What it returns is a Work. Its wait() returns when the sum is there, so `finish` waits for each
-bucket before it copies back.
+This is overlap. So there are several buckets, each of which is full when it has bucket_cap_mb MiB.
+They are filled in the order in which gradients come, the last layer first, and each is sent when it
+is full: all_reduce with async_op=True begins the message and returns at once. What it returns is a
+Work. Its wait() returns when the sum is there, so `finish` waits for each bucket before it copies
+back.
 
 The trap: messages are told apart by their order alone (step 94c). If bucket 2 is full before bucket
 1 in one rank, which has used its layers in another order, bucket 2 has to wait. `launched` buckets

@@ -16,9 +16,9 @@ with the batches of one. The loader gets it as a sampler (step 77a).
 The trap: the sampler does not know the epoch. Without sampler.set_epoch(epoch) all epochs have the
 order of the first.
 
-The second trap is the end. 10 samples on 3 ranks are 4, 3 and 3, and a rank with a batch more than
-the others waits in its all_reduce for ever. So all shares get the same length: the first samples
-come a second time, or with drop_last=True the last ones are left out.
+The second trap: 10 samples on 3 ranks are 4, 3 and 3, and a rank with a batch more than the others
+waits in its all_reduce for ever. So all shares get the same length: the first samples come a second
+time, or with drop_last=True the last ones are left out.
 
 PyTorch: torch.utils.data.distributed.DistributedSampler, which can also be told the rank.
 

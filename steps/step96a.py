@@ -22,8 +22,8 @@ gradient 2, and the optimizer's float32 weight and moments 12. With 64 ranks:
     bytes for a parameter         16        4 + 12/64    2 + 14/64    16/64
     parameters in 80 GB           5         19           36           320 billion
 
-The trap: if the gradients differ, each rank is right about its own part, and no error is raised.
-Average them first (step 95b).
+The trap: if the gradients differ, each rank is right about its own part. Average them first (step
+95b).
 
 PyTorch: torch.distributed.optim.ZeroRedundancyOptimizer; stages 2 and 3 are FSDP, which the package
 does not have. Source: Rajbhandari et al., ZeRO, 2020.

@@ -13,8 +13,8 @@ One copy is enough: gradients are averaged, so weights and moments are equal in 
 of the samples follows from seed and epoch (step 95f), so the number of the step is enough to find
 the place again.
 
-In the demo rank 1 fails in step 7. The second run goes on after step 4, and ends with the same
-weights.
+In the demo rank 1 fails in step 7. The second run goes on after step 4, and ends with the weights
+of a run without an accident.
 
 The trap is a crash while the file is being written. `save` of step 48b writes over the old file.
 The finished one writes a new file beside it, and gives it the name when it is complete.

@@ -306,6 +306,7 @@ TWINS = [
     ),
     Twin("84b", "checkpoint", "segment.drop(output)", "pass"),
     Twin("84b", "Segment.recompute", "set_rng_state(self.random)", "pass"),
+    Twin("84b", "Segment.recompute", "fork_rng(), ", ""),
     Twin("85a", "autocast.call", "in LOWER", "not in LOWER"),
     Twin("85a", "autocast.as_type", " and x.dtype is not float64", ""),
     Twin("85b", "autocast.call", "x, float32", "x, self.dtype"),
